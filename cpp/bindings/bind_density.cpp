@@ -65,6 +65,34 @@ cpu::RowFormat format_of(const py::array& array) {
 }
 
 // Keeps the arrays alive that the native object points into.
+// Blocks (K, 3) of first parameter, inputs and outputs, and the matrices (chains, sum of inputs^2)
+// that mix them; None and None: nothing is mixed.
+template <class T>
+struct InputMixing {
+  py::array blocks, matrices;
+  std::vector<cpu::InputBlock> each;
+  cpu::Mixing<T> all{nullptr, 0, nullptr, 0};
+  InputMixing(const py::object& given, const py::object& mixing, std::int64_t chains,
+              std::int64_t dim) {
+    if (given.is_none() && mixing.is_none()) return;
+    blocks = checked<std::int64_t>(given, "blocks", {kAny, 3});
+    const std::int64_t* numbers = data<std::int64_t>(blocks);
+    std::int64_t end = 0, size = 0;
+    for (py::ssize_t k = 0; k < blocks.shape(0); ++k, numbers += 3) {
+      const cpu::InputBlock block{numbers[0], numbers[1], numbers[2]};
+      if (block.first < end || block.inputs < 1 || block.outputs < 1 || block.inputs > dim ||
+          block.outputs > dim || block.size() > dim - block.first) {
+        throw py::value_error("[_core] expected blocks as ascending parameters of the density");
+      }
+      end = block.first + block.size();
+      size += block.inputs * block.inputs;
+      each.push_back(block);
+    }
+    matrices = checked<T>(mixing, "mixing", {chains, size});
+    all = {each.data(), static_cast<std::int64_t>(each.size()), data<T>(matrices), size};
+  }
+};
+
 template <class T>
 class Density {
  public:
@@ -339,9 +367,11 @@ class Density {
       const py::object& position, const py::object& velocity, const py::object& grad,
       const py::object& terms, std::uint64_t seed, const py::object& chain_ids,
       std::uint64_t first_step, int integrator, const py::object& step_size,
-      const py::object& length, const py::object& num_steps, const py::object& scale, bool turns,
+      const py::object& length, const py::object& num_steps, const py::object& scale,
+      const py::object& blocks, const py::object& matrices, bool turns,
       const InterruptFlag* interrupt) const {
     const std::int64_t chains = chains_of(position), n = dim();
+    const InputMixing<T> mixing(blocks, matrices, chains, n);
     const py::array ids = checked<std::uint32_t>(chain_ids, "chains", {chains});
     const py::array eps = checked<double>(step_size, "step_size", {chains});
     const py::array lengths = checked<double>(length, "decoherence_length", {chains});
@@ -370,6 +400,7 @@ class Density {
                                       data<double>(lengths),
                                       scales.values,
                                       scales.stride,
+                                      mixing.all,
                                       turns,
                                       q.mutable_data(),
                                       u.mutable_data(),
@@ -800,7 +831,8 @@ void bind_density(py::module_& module) {
            py::arg("velocity"), py::arg("grad"), py::arg("terms"), py::arg("seed"),
            py::arg("chains"), py::arg("first_step"), py::arg("integrator"), py::arg("step_size"),
            py::arg("decoherence_length"), py::arg("num_steps"), py::arg("scale") = py::none(),
-           py::arg("turns") = true, py::arg("interrupt") = nullptr)
+           py::arg("blocks") = py::none(), py::arg("mixing") = py::none(), py::arg("turns") = true,
+           py::arg("interrupt") = nullptr)
       .def("hamiltonian", method(&D32::hamiltonian, &D64::hamiltonian), py::arg("position"),
            py::arg("grad"), py::arg("terms"), py::arg("step_size"), py::arg("num_steps"),
            py::arg("inverse_mass"), py::arg("seed"), py::arg("step"), py::arg("chains"),

@@ -215,6 +215,8 @@ class LogDensity:
         decoherence_length: typing.Any,
         num_steps: typing.Any,
         scale: typing.Any = None,
+        blocks: typing.Any = None,
+        mixing: typing.Any = None,
         turns: bool = True,
         interrupt: InterruptFlag | None = None,
     ) -> tuple[

@@ -158,6 +158,11 @@ class LogDensity(Protocol):
         (K,) ints, ascending from 0: where in a position each array of parameters begins, those of a
         layer's weights, of its biases and so on. MCLMC has one scale for each of them
         where its ``inverse_mass_matrix`` is "layers", as it is by default.
+    ``parameter_blocks``
+        (B, 3) ints, ascending: the first parameter, inputs and outputs of blocks (inputs, outputs)
+        in C order, such as the weights of a layer and behind them, as one more input, its biases.
+        MCLMC whitens the inputs of each where its ``inverse_mass_matrix`` is "inputs", as it is by
+        default. Needs ``parameter_groups``. Default None.
     ``shared_prior_sd``
         The one prior sd that all network weights share, or None (default). Gives HMC's default
         trajectory length.
@@ -628,6 +633,8 @@ class NativeIsokinetic(Protocol):
         decoherence_length: npt.NDArray[np.float64],
         num_steps: npt.NDArray[np.int64],
         scale: Array | None = None,
+        blocks: npt.NDArray[np.int64] | None = None,
+        mixing: Array | None = None,
         turns: bool = True,
         interrupt: InterruptFlag | None = None,
     ) -> tuple[Array, Array, Array, Array, npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -648,6 +655,12 @@ class NativeIsokinetic(Protocol):
             At least 1 each.
         scale : (P,) or (C, P) array or None
             Of whitened coordinates position / scale, in which all of this happens; None: ones.
+        blocks : (B, 3) int64 array, optional
+            As ``parameter_blocks`` of :class:`LogDensity`.
+        mixing : (C, M) array, optional
+            Given where a target has blocks: symmetric matrices (inputs, inputs) of each, end to
+            end, by which whitened coordinates (inputs, outputs) are multiplied before they are
+            scaled.
         turns : bool
             Whether a step that is not finite is undone and the chain turned round; else the chain
             ends before it.

@@ -1,8 +1,8 @@
 """The oracle for microcanonical dynamics: slow, float64, from the equations alone.
 
 A position moves at speed one along a direction u; a gradient g turns it, du/dt = (1 - u u') g /
-(P - 1). One chain, no whitening beyond the diagonal `scale`. Judges the native steps and the Python
-loop alike; ``test_isokinetic_reference.py`` judges this file.
+(P - 1). One chain; `scale` whitens, (P,) or a symmetric matrix (P, P). Judges the native steps and
+the Python loop alike; ``test_isokinetic_reference.py`` judges this file.
 """
 
 from __future__ import annotations
@@ -36,14 +36,19 @@ def kick(u, g, step):
     return turned, (len(u) - 1) * math.log(below)
 
 
+def whitened(scale, values):
+    """Multiply a vector (P,) by scales (P,), or by a matrix."""
+    return scale @ values if np.ndim(scale) == 2 else scale * values
+
+
 def step(q, u, gradient, eps, *, scale=1.0, integrator="leapfrog"):
     """Position and direction after a step, and what the kicks gained; gradient(q) -> (P,)."""
     kicks, drifts = SCHEMES[integrator]
     gained = 0.0
     for share, drift in zip(kicks, (*drifts, 0.0), strict=True):
-        u, more = kick(u, scale * gradient(q), share * eps)
+        u, more = kick(u, whitened(scale, gradient(q)), share * eps)
         gained += more
-        q = q + drift * eps * scale * u
+        q = q + drift * eps * whitened(scale, u)
     return q, u, gained
 
 

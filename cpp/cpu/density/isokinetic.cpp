@@ -28,16 +28,23 @@ class IsokineticPath {
         scale_(all.scale != nullptr ? all.scale + chain * all.scale_stride : nullptr),
         velocity_(all.velocity + chain * evaluator.dim()),
         turned_(member.shared.far_velocity.data()),
-        near_{all.position + chain * evaluator.dim(), member.grad},
-        far_{member.shared.far_position.data(), member.shared.far_grad.data()},
-        terms_{all.terms[2 * chain], all.terms[2 * chain + 1]} {}
+        matrices_(all.mixing.matrices + chain * all.mixing.stride),
+        near_{all.position + chain * evaluator.dim(), member.grad, member.grad},
+        far_{member.shared.far_position.data(), member.shared.far_grad.data(),
+             member.shared.far_grad.data()},
+        terms_{all.terms[2 * chain], all.terms[2 * chain + 1]} {
+    if (!mixes()) return;
+    near_.mixed = member.shared.mixed_grad.data();
+    far_.mixed = near_.mixed + evaluator.dim();
+  }
 
   // False when cancelled.
   bool run() {
     double* errors = all_.energy_error + chain_ * all_.columns;
     double energy = 0;
     for_chunks([&](std::int64_t begin, std::int64_t end) {
-      note_sums(0, m_.grad, velocity_, begin, end);
+      mix(near_.grad, begin, end, near_.mixed + begin);
+      note_sums(0, near_.mixed, velocity_, begin, end);
     });
     if (!add_up(0)) return false;
     std::int64_t i = 0;
@@ -69,8 +76,34 @@ class IsokineticPath {
 
  private:
   struct Place {
-    T *position, *grad;  // (dim,)
+    T *position, *grad, *mixed;  // (dim,); mixed: the gradient, mixed where anything is
   };
+  bool mixes() const { return all_.mixing.count != 0; }
+
+  // Elements [begin, end) of what the matrices make of `in` (dim,), to out (end - begin,).
+  void mix(const T* in, std::int64_t begin, std::int64_t end, T* out) const {
+    if (!mixes()) return;
+    std::int64_t at = begin;
+    const T* matrix = matrices_;
+    for (std::int64_t k = 0; k < all_.mixing.count; ++k) {
+      const InputBlock& block = all_.mixing.blocks[k];
+      const std::int64_t first = std::max(at, block.first),
+                         last = std::min(end, block.first + block.size());
+      if (first < last) {
+        std::copy(in + at, in + first, out + (at - begin));
+        for (at = first; at < last;) {
+          const std::int64_t row = (at - block.first) / block.outputs,
+                             column = (at - block.first) % block.outputs,
+                             n = std::min(block.outputs - column, last - at);
+          kernels<T>().mix_inputs(matrix + row * block.inputs, in + block.first + column,
+                                  block.inputs, block.outputs, n, out + (at - begin));
+          at += n;
+        }
+      }
+      matrix += block.inputs * block.inputs;
+    }
+    std::copy(in + at, in + end, out + (at - begin));
+  }
 
   template <class Body>
   void for_chunks(const Body& body) const {
@@ -107,22 +140,48 @@ class IsokineticPath {
     for (int stage = 0; stage < scheme_.stages; ++stage) {
       const IsokineticKick turn = kick(stage);
       *gained += turn.energy;
-      const T *u = stage == 0 ? velocity_ : turned_,
-              *q = stage == 0 ? near_.position : far_.position;
+      const Place& here = stage == 0 ? near_ : far_;
+      const T *u = stage == 0 ? velocity_ : turned_, *q = here.position, *slope = here.mixed;
+      const T along = static_cast<T>(turn.along), keep = static_cast<T>(turn.keep),
+              far = static_cast<T>(scheme_.drift[stage] * step_);
       for_chunks([&](std::int64_t begin, std::int64_t end) {
-        kernels<T>().isokinetic_move(
-            m_.grad + begin, scale(begin), u + begin, q + begin, end - begin,
-            static_cast<T>(turn.along), static_cast<T>(turn.keep),
-            static_cast<T>(scheme_.drift[stage] * step_), turned_ + begin, far_.position + begin);
+        if (mixes()) {  // the whole direction comes first
+          kernels<T>().isokinetic_refresh(slope + begin, scale(begin), u + begin, u + begin,
+                                          end - begin, along, keep, T(0), turned_ + begin);
+        } else {
+          kernels<T>().isokinetic_move(slope + begin, scale(begin), u + begin, q + begin,
+                                       end - begin, along, keep, far, turned_ + begin,
+                                       far_.position + begin);
+        }
       });
+      if (mixes() && !drift(q, far)) return false;
       m_.grad = far_.grad;
       const Wanted wanted{stage + 1 == scheme_.stages, true};
       if (!evaluator_.run_shards(m_, far_.position, wanted)) return false;
       evaluator_.combine(m_, far_.position, wanted, [&](std::int64_t begin, std::int64_t end) {
-        note_sums(0, m_.grad, turned_, begin, end);
+        if (!mixes()) note_sums(0, far_.grad, turned_, begin, end);
       });
+      if (mixes()) {
+        if (!m_.barrier()) return false;  // rows of a block lie in several chunks
+        for_chunks([&](std::int64_t begin, std::int64_t end) {
+          mix(far_.grad, begin, end, far_.mixed + begin);
+          note_sums(0, far_.mixed, turned_, begin, end);
+        });
+      }
       if (!add_up(0)) return false;
     }
+    return true;
+  }
+
+  // From q along the mixed direction, to far_.position. False when cancelled.
+  bool drift(const T* q, T step) {
+    if (!m_.barrier()) return false;
+    alignas(64) T away[kChunk];
+    for_chunks([&](std::int64_t begin, std::int64_t end) {
+      mix(turned_, begin, end, away);
+      kernels<T>().isokinetic_drift(scale(begin), away, q + begin, end - begin, step,
+                                    far_.position + begin);
+    });
     return true;
   }
 
@@ -147,10 +206,10 @@ class IsokineticPath {
       } else {
         std::fill(noise, noise + (end - begin), T(0));
       }
-      kernels<T>().isokinetic_refresh(m_.grad + begin, scale(begin), from + begin, noise,
+      kernels<T>().isokinetic_refresh(near_.mixed + begin, scale(begin), from + begin, noise,
                                       end - begin, static_cast<T>(along), static_cast<T>(keep),
                                       level_, velocity_ + begin);
-      note_sums(1, m_.grad, velocity_, begin, end);
+      note_sums(1, near_.mixed, velocity_, begin, end);
     });
   }
 
@@ -178,6 +237,7 @@ class IsokineticPath {
   const double step_, dim_;
   const T level_;
   const T* scale_;
+  const T* matrices_;
   T *velocity_, *turned_;  // between steps; within one
   Place near_, far_;       // where the chain is, and where the step leads
   double terms_[2];        // of the log density at `near`
@@ -200,6 +260,7 @@ bool isokinetic(const Evaluator<T>& evaluator, const IsokineticSteps<T>& all, Po
         for (Buffer<T>* b : {&space.far_position, &space.far_velocity, &space.far_grad}) {
           b->resize(evaluator.dim());
         }
+        if (all.mixing.count != 0) space.mixed_grad.resize(2 * evaluator.dim());
         space.chunk_sums.resize(static_cast<std::size_t>(6 * evaluator.chunk_count()));
       });
 }

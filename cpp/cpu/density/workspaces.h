@@ -84,7 +84,7 @@ struct TeamSpace {
   std::vector<double> chunk_log_q, chunk_log_prior;  // (chunks of theta,); the second: closed form
 
   // Isokinetic steps only: where a step leads, (dim,) each, and sums of chunks (2, chunks, 3).
-  Buffer<T> far_position, far_velocity, far_grad;
+  Buffer<T> far_position, far_velocity, far_grad, mixed_grad;
   std::vector<double> chunk_sums;
   // No-U-turn transitions only: vectors (dim,) of the tree, and sums of each chunk of theta.
   Buffer<T> tree;

@@ -61,6 +61,27 @@ static void isokinetic_move(const T* g, const T* s, const T* u, const T* q, std:
 }
 
 template <class T>
+static void isokinetic_drift(const T* s, const T* u, const T* q, std::int64_t n, T drift,
+                             T* moved) {
+  if (s == nullptr) {
+    for (std::int64_t i = 0; i < n; ++i) moved[i] = q[i] + drift * u[i];
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) moved[i] = q[i] + drift * (s[i] * u[i]);
+  }
+}
+
+template <class T>
+static void mix_inputs(const T* weights, const T* in, std::int64_t inputs, std::int64_t stride,
+                       std::int64_t n, T* out) {
+  for (std::int64_t i = 0; i < n; ++i) out[i] = weights[0] * in[i];
+  for (std::int64_t j = 1; j < inputs; ++j) {
+    const T weight = weights[j];
+    const T* row = in + j * stride;
+    for (std::int64_t i = 0; i < n; ++i) out[i] += weight * row[i];
+  }
+}
+
+template <class T>
 static void isokinetic_refresh(const T* g, const T* s, const T* u, const T* z, std::int64_t n,
                                T along, T keep, T level, T* turned) {
   if (s == nullptr) {

@@ -303,6 +303,11 @@ struct KernelTable {
   // turned = along (s g) + keep u; moved = q + drift s turned. turned may be u, moved may be q.
   void (*isokinetic_move)(const T* g, const T* s, const T* u, const T* q, std::int64_t n, T along,
                           T keep, T drift, T* turned, T* moved);
+  // moved = q + drift s u
+  void (*isokinetic_drift)(const T* s, const T* u, const T* q, std::int64_t n, T drift, T* moved);
+  // out (n,): the sum over j < inputs of weights[j] in[j * stride + i], in order
+  void (*mix_inputs)(const T* weights, const T* in, std::int64_t inputs, std::int64_t stride,
+                     std::int64_t n, T* out);
   // turned = along (s g) + keep u + level z, z: normals (n,)
   void (*isokinetic_refresh)(const T* g, const T* s, const T* u, const T* z, std::int64_t n,
                              T along, T keep, T level, T* turned);

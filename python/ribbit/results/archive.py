@@ -26,6 +26,7 @@ from ribbit.results.state import (
     DualAveraging,
     EnergyErrors,
     GradientSquares,
+    InputProducts,
     Lengths,
     MicrocanonicalState,
     State,
@@ -69,7 +70,7 @@ _STATES: dict[str, tuple[type[AnyState], tuple[str, ...], tuple[str, ...]]] = {
             "decoherence_length",
             "energy_squares",
         ),
-        ("velocity", "inverse_mass"),
+        ("velocity", "inverse_mass", "mixing"),
     ),
     "StochasticState": (
         StochasticState,
@@ -233,6 +234,10 @@ def put_state(arrays: dict[str, npt.NDArray[Any]], header: dict[str, Any], state
     if adaptation.gradients is not None:
         counts["gradients"] = adaptation.gradients.count
         arrays["gradients/sums"] = adaptation.gradients.sums
+    if adaptation.products is not None:
+        counts["products"] = adaptation.products.count
+        arrays["products/positions"] = adaptation.products.positions
+        arrays["products/gradients"] = adaptation.products.gradients
     if adaptation.lengths is not None:
         counts["lengths"] = adaptation.lengths.count
         counts["lengths_kept"] = adaptation.lengths.kept
@@ -264,7 +269,7 @@ def state_of(
     fields["target"] = _fingerprint(counters.get("target"))
     counts = header.get("adaptation")
     if counts is not None:
-        dual = welford = errors = lengths = gradients = None
+        dual = welford = errors = lengths = gradients = products = None
         if "dual" in counts:
             count = whole("dual/count", counts["dual"], below=_STEPS)
             # A file of an earlier build has none that are settled.
@@ -281,12 +286,16 @@ def state_of(
         if "gradients" in counts:
             count = whole("gradients/count", counts["gradients"], below=_STEPS)
             gradients = GradientSquares(arrays["gradients/sums"], count)
+        if "products" in counts:
+            count = whole("products/count", counts["products"], below=_STEPS)
+            sums = {n: arrays[f"products/{n}"] for n in ("positions", "gradients")}
+            products = InputProducts(**sums, count=count)
         if "lengths" in counts:
             count = whole("lengths/count", counts["lengths"], below=_STEPS)
             kept = whole("lengths/kept", counts["lengths_kept"], below=count + 1)
             logs = {n: float(arrays[f"lengths/{n}"]) for n in _LENGTHS}
             lengths = Lengths(**logs, count=count, kept=kept)
-        fields["adaptation"] = Adaptation(dual, welford, errors, lengths, gradients)
+        fields["adaptation"] = Adaptation(dual, welford, errors, lengths, gradients, products)
     return make(**fields)
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "DualAveraging",
     "EnergyErrors",
     "GradientSquares",
+    "InputProducts",
     "Lengths",
     "MicrocanonicalState",
     "State",
@@ -184,6 +185,9 @@ class MicrocanonicalState:
         Sum of the squared energy errors of the steps since warmup.
     inverse_mass : (P,) or (C, P) array or None
         Squares of the scales of whitened coordinates; None is the identity.
+    mixing : (C, M) array or None
+        Symmetric matrices of the inputs of each of the target's ``parameter_blocks``, end to end,
+        by which whitened coordinates are multiplied before they are scaled; None mixes nothing.
     adaptation : Adaptation or None
         Running sums of the adaptation while in warmup.
     warmup : int
@@ -215,6 +219,7 @@ class MicrocanonicalState:
     decoherence_length: HostArray
     energy_squares: HostArray
     inverse_mass: Array | None = None
+    mixing: Array | None = None
     adaptation: Adaptation | None = None
     warmup: int = 0
     target: dict[str, str] | None = None
@@ -392,6 +397,23 @@ class GradientSquares:
     count: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class InputProducts:
+    """Second moments of the inputs of each block, the mean over its units; blocks end to end.
+
+    Attributes
+    ----------
+    positions, gradients : (C, M) float64
+        Sums of the products of distances from the running mean, and of gradients.
+    count : int
+        Positions.
+    """
+
+    positions: HostArray
+    gradients: HostArray
+    count: int
+
+
 _RATE, _FORGETS = 0.05, 0.95  # Adam's
 
 
@@ -445,3 +467,4 @@ class Adaptation:
     errors: EnergyErrors | None = None
     lengths: Lengths | None = None
     gradients: GradientSquares | None = None
+    products: InputProducts | None = None

@@ -71,6 +71,13 @@ class IntegratedSpec(DensitySpec):
         left: npt.NDArray[np.int64] = starts[starts < self.below]
         return np.append(left, self.below) if self.below < self.dim else left
 
+    @property
+    def parameter_blocks(self) -> npt.NDArray[np.int64]:
+        """As those of the whole posterior, of the layers that are left."""
+        blocks = self.whole.parameter_blocks
+        left: npt.NDArray[np.int64] = blocks[blocks[:, 0] < self.below]
+        return left
+
     def density(self, **options: Any) -> Any:
         """Return the native log density; no option of `DensitySpec.density` fits here."""
         if options:

@@ -332,6 +332,8 @@ class NativeDensity:
         decoherence_length: Array64,
         num_steps: npt.NDArray[np.int64],
         scale: FloatArray | None = None,
+        blocks: npt.NDArray[np.int64] | None = None,
+        mixing: FloatArray | None = None,
         turns: bool = True,
         interrupt: Any = None,
     ) -> tuple[FloatArray, FloatArray, FloatArray, Array64, Array64, Array64]:
@@ -355,6 +357,8 @@ class NativeDensity:
             decoherence_length,
             num_steps,
             scale,
+            blocks,
+            mixing,
             turns,
             interrupt,
         )

@@ -26,6 +26,7 @@ from ribbit._backends.density_table import DensityTable, prior_constants
 from ribbit.errors import ShapeError
 from ribbit.models.model import Model
 from ribbit.targets import likelihoods, prior_table, priors
+from ribbit.targets.blocks import blocks_of
 from ribbit.targets.likelihoods import Array64, Likelihood
 from ribbit.targets.prior_base import Prior, PriorLike
 from ribbit.targets.prior_table import PriorTable
@@ -233,6 +234,11 @@ class DensitySpec:
         if scales is not None:
             starts += [self.dim - scales.count + array.first for array in scales.arrays]
         return np.array(starts, np.int64)
+
+    @property
+    def parameter_blocks(self) -> npt.NDArray[np.int64]:
+        """Blocks (B, 3) of the weights of a layer and its biases: first number, inputs, outputs."""
+        return blocks_of(self.model.parameters)
 
     @property
     def own_rows(self) -> int:

@@ -20,9 +20,11 @@ from ribbit.results.state import (
     Adaptation,
     EnergyErrors,
     GradientSquares,
+    InputProducts,
     MicrocanonicalState,
     Welford,
 )
+from ribbit.samplers.mcmc.input_scales import InputScales
 from ribbit.samplers.mcmc.layer_scales import LayerScales
 from ribbit.samplers.run.target import Density
 
@@ -120,9 +122,9 @@ class EnergyTuning:
         Of the energy error of a step, per parameter, at the beginning and at the end of warmup.
     step_size, length : float or None
         None: adapted.
-    mass : {"adapt", "layers"} or None
-        What scales come from: the variances of positions, the gradients of each layer; None: they
-        are fixed.
+    mass : {"adapt", "layers", "inputs"} or None
+        What scales come from: the variances of positions, the gradients of each layer, or of its
+        inputs; None: they are fixed.
     """
 
     def __init__(
@@ -136,7 +138,8 @@ class EnergyTuning:
     ) -> None:
         self._density, self._variance = density, variance
         self.step_size, self.length, self.adapts_mass = step_size, length, mass is not None
-        self.layers = LayerScales(density) if mass == "layers" else None
+        self.layers = LayerScales(density) if mass in ("layers", "inputs") else None
+        self.inputs = InputScales(density) if mass == "inputs" else None
         self._shares = OF_POSITIONS if self.layers is None else OF_GRADIENTS
 
     def block_end(self, step: int, warmup: int) -> int:
@@ -157,7 +160,7 @@ class EnergyTuning:
         """Return running sums of what is adapted, going on from those of before."""
         if not self.adapts:
             return None
-        errors = welford = gradients = None
+        errors = welford = gradients = products = None
         if self.step_size is None:
             errors = None if before is None else before.errors
             errors = EnergyErrors.start(shape[0]) if errors is None else errors
@@ -168,7 +171,10 @@ class EnergyTuning:
             gradients = None if before is None else before.gradients
             gradients = self.layers.start(shape[0]) if gradients is None else gradients
             self.layers.check(gradients, shape[0])
-        return Adaptation(None, welford, errors, gradients=gradients)
+        if self.inputs is not None:
+            products = None if before is None else before.products
+            products = self.inputs.start(shape[0]) if products is None else products
+        return Adaptation(None, welford, errors, gradients=gradients, products=products)
 
     def observe(self, state: MicrocanonicalState, errors: HostArray, first: int) -> Adaptation:
         """Take energy errors (C, n) of steps first, first + 1, .. of a block into account."""
@@ -203,23 +209,35 @@ class EnergyTuning:
         assert adaptation is not None
         changes: dict[str, Any] = {}
         errors, welford = adaptation.errors, adaptation.welford
-        gradients, step_size = adaptation.gradients, state.step_size
+        gradients, products = adaptation.gradients, adaptation.products
+        step_size = state.step_size
         if errors is not None:
             step_size, errors = self._step_size(errors, step_size, self._wanted(step, state.warmup))
         windows = _windows(self._shares, state.warmup)
         if welford is not None and any(first < step <= last for first, last in windows):
+            if self.inputs is not None and products is not None:
+                products = self.inputs.update(products, welford.mean, state.position, state.grad)
             welford = welford.update(xp, state.position)
             if self.layers is not None and gradients is not None:
                 gradients = self.layers.update(xp, gradients, state.grad)
             if any(step == last for _, last in windows) and welford.count > 1:
                 mass = state.inverse_mass
-                if self.adapts_mass and step < windows[-1][1]:
+                variance = welford.squares / (welford.count - 1.0)
+                renews = self.adapts_mass and step < windows[-1][1]
+                if renews:
                     mass = self.inverse_mass(welford, gradients, state)
-                    changes["inverse_mass"] = mass
-                    step_size, errors = self._whitened(step_size, errors, state.inverse_mass, mass)
-                if self.length is None:
-                    variance = welford.squares / (welford.count - 1.0)
+                if self.inputs is not None and products is not None:
+                    found = self._mixed(products, to_host(variance), mass, state, renews=renews)
+                    mass, changes["mixing"], length, longer = found
+                else:
                     length = spread_of(variance, mass, xp)
+                    longer = _longer(state.inverse_mass, mass) if renews else None
+                if renews:
+                    changes["inverse_mass"] = mass
+                    if longer is not None and errors is not None:
+                        step_size = step_size / longer
+                        errors = EnergyErrors.start(len(step_size))
+                if self.length is None:
                     # a chain that has not moved says nothing
                     changes["decoherence_length"] = np.where(
                         np.isfinite(length) & (length > 0.0), length, state.decoherence_length
@@ -227,9 +245,13 @@ class EnergyTuning:
                 welford = Welford.start(xp, state.position.shape)
                 if self.layers is not None:
                     gradients = self.layers.start(len(step_size))
+                if self.inputs is not None:
+                    products = self.inputs.start(len(step_size))
         last = step >= state.warmup
         changes["adaptation"] = (
-            None if last else Adaptation(None, welford, errors, gradients=gradients)
+            None
+            if last
+            else Adaptation(None, welford, errors, gradients=gradients, products=products)
         )
         return dataclasses.replace(state, step_size=step_size, **changes)
 
@@ -258,17 +280,39 @@ class EnergyTuning:
                     found[c], needed[c], weight[c] = 2.0 * eps, 0.0, 0.0
         return np.clip(found, 1e-12, 1e7), EnergyErrors(needed, weight)
 
-    def _whitened(
+    def _mixed(
         self,
-        step_size: HostArray,
-        errors: EnergyErrors | None,
-        before: Array | None,
+        products: InputProducts,
+        variance: HostArray,
         mass: Array,
-    ) -> tuple[HostArray, EnergyErrors | None]:
-        """Step size in new coordinates, no longer than before in any, and sums that begin again."""
-        if errors is None:
-            return step_size, None
-        squares = to_host(mass).astype(np.float64)
-        if before is not None:
-            squares = squares / to_host(before).astype(np.float64)
-        return step_size / np.sqrt(squares.max(axis=1)), EnergyErrors.start(len(step_size))
+        state: MicrocanonicalState,
+        *,
+        renews: bool,
+    ) -> tuple[Array, Array, HostArray, HostArray | None]:
+        """Return inverse mass, mixing, spread in their coordinates, and how much longer a step is.
+
+        variance: (C, P) of a window's positions. mass: (C, P) by the arrays.
+        """
+        inputs, dtype = self.inputs, state.position.dtype
+        assert inputs is not None
+        chains, dim = state.position.shape
+        scales = np.asarray(to_host(mass), np.float64)
+        before = state.mixing
+        old = inputs.identity(chains) if before is None else np.asarray(before, np.float64)
+        if not renews:
+            spread = inputs.spread(products, variance, scales, old)
+            return mass, old.astype(dtype) if before is None else before, spread, None
+        found = inputs.whitening(products, variance, scales)
+        ones = np.ones((chains, dim))
+        own = ones if state.inverse_mass is None else np.asarray(state.inverse_mass, np.float64)
+        longer = inputs.growth((own, old), (found.inverse_mass, found.mixing))
+        return found.inverse_mass.astype(dtype), found.mixing.astype(dtype), found.spread, longer
+
+
+def _longer(before: Array | None, after: Array) -> HostArray:
+    """Return by how much (C,) a step is longer in new coordinates, at most."""
+    squares = to_host(after).astype(np.float64)
+    if before is not None:
+        squares = squares / to_host(before).astype(np.float64)
+    found: HostArray = np.sqrt(squares.max(axis=1))
+    return found

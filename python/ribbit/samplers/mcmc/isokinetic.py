@@ -85,6 +85,7 @@ class Dynamics:
         inverse_mass: Array | None,
         turns: bool,
         guard: InterruptGuard | None,
+        mixing: Array | None = None,
     ) -> Path:
         """Make `num_steps` (C,) steps of each chain.
 
@@ -102,6 +103,8 @@ class Dynamics:
             "scale": scale,
             "turns": turns,
         }
+        if mixing is not None:
+            options |= {"blocks": self._density.target.parameter_blocks, "mixing": mixing}
         if self._native is not None:
             end = self._native(
                 *start[:4],
@@ -125,6 +128,8 @@ class Dynamics:
         scale: Array | None,
         turns: bool,
         guard: InterruptGuard | None,
+        blocks: npt.NDArray[np.int64] | None = None,
+        mixing: Array | None = None,
     ) -> Path:
         """Make the steps from gradients alone; chains leave the batch as they finish."""
         xp, dim = self._density.xp, self._density.dim
@@ -147,7 +152,8 @@ class Dynamics:
             own = scale
             if scale is not None and scale.ndim == 2 and not every:
                 own = xp.take(scale, index, axis=0)
-            q, u, g, terms, gained, error = self._step(here, step_size[rows], own, guard)
+            whitening = _Whitening(own, blocks, None if mixing is None else mixing[rows])
+            q, u, g, terms, gained, error = self._step(here, step_size[rows], whitening, guard)
             level = [levels[row] for row in rows]
             if any(level):
                 z = random_numbers.normal(
@@ -173,7 +179,7 @@ class Dynamics:
         self,
         here: list[Array],
         step_size: HostArray,
-        scale: Array | None,
+        whitening: _Whitening,
         guard: InterruptGuard | None,
     ) -> tuple[Array, Array, Array, Array, HostArray, HostArray]:
         """One step: position, velocity (unit), gradient, terms, gain and error of each chain."""
@@ -185,15 +191,14 @@ class Dynamics:
         lost = np.zeros(len(step_size), dtype=bool)
         with errstate(xp):
             for share, drift in zip(kicks, (*drifts, None), strict=True):
-                whitened = g if scale is None else scale * g
+                whitened = whitening.of(g)
                 along, keep, more = _kicks(xp, whitened, u, share * step_size)
                 gained += more
                 lost |= ~np.isfinite(more)
                 u = _column(xp, along, u) * whitened + _column(xp, keep, u) * u
                 if drift is None:
                     break
-                away = u if scale is None else scale * u
-                q = q + _column(xp, drift * step_size, q) * away
+                q = q + _column(xp, drift * step_size, q) * whitening.of(u)
                 if lost.any():  # code that is not ours never sees the NaN that would follow
                     q = _choose(xp, lost, position, q)
                 new, g = density.terms_and_grad(q, guard)
@@ -208,6 +213,30 @@ class Dynamics:
                     for a, b in ((position, q), (turned, u), (grad, g), (terms, new))
                 )
         return q, u, g, new, gained, np.where(lost, np.nan, error)
+
+
+class _Whitening(NamedTuple):
+    """Scales (P,) or (C, P) and matrices (C, M) of blocks (B, 3) of a batch of chains."""
+
+    scale: Array | None
+    blocks: npt.NDArray[np.int64] | None
+    mixing: Array | None
+
+    def of(self, values: Array) -> Array:
+        """Multiply (C, P); of gradients and of directions the same, since matrices are symmetric.
+
+        Blocks are of NumPy arrays alone.
+        """
+        if self.mixing is not None and self.blocks is not None:
+            values, at = values.copy(), 0
+            for first, a, b in self.blocks.tolist():
+                matrix = self.mixing[:, at : at + a * a].reshape(-1, a, a)
+                own = values[:, first : first + a * b].reshape(-1, a, b)
+                values[:, first : first + a * b] = np.einsum("cij,cjk->cik", matrix, own).reshape(
+                    -1, a * b
+                )
+                at += a * a
+        return values if self.scale is None else self.scale * values
 
 
 def refresh_level(step_size: float, length: float, dim: int) -> float:

@@ -28,6 +28,7 @@ from ribbit._arrays import checks
 from ribbit._arrays.namespace import to_host
 from ribbit.protocols import Array
 from ribbit.results.state import GradientSquares
+from ribbit.samplers.mcmc.input_scales import InputScales
 from ribbit.samplers.mcmc.options import inverse_mass
 from ribbit.samplers.run.target import Density
 
@@ -125,9 +126,17 @@ def scales_of(
     """
     name, has_layers = "inverse_mass_matrix", LayerScales.fit(density.target)
     if isinstance(matrix, str):
-        checks.choice("MCLMC", name, matrix, ("auto", "prior", "adapt", "layers"))
+        checks.choice("MCLMC", name, matrix, ("auto", "prior", "adapt", "layers", "inputs"))
         if matrix == "auto":
-            return ("layers" if auto and has_layers else None), None
+            found = "inputs" if InputScales.fit(density.target) else "layers"
+            return (found if auto and has_layers else None), None
+        if matrix == "inputs":
+            if not (has_layers and InputScales.fit(density.target)):
+                raise ValueError(
+                    f"[MCLMC] expected a target with parameter_blocks for {name}='inputs', got "
+                    f"{type(density.target).__name__} without them"
+                )
+            return matrix, None
         if matrix == "layers":
             if not has_layers:
                 raise ValueError(

@@ -67,12 +67,16 @@ class MCLMC(Sampler):
         mean length of a trajectory. "auto": the root of the sum of the variances of a chain's
         positions in warmup.
     inverse_mass_matrix : (P,) array, "auto", "layers", "prior" or "adapt", optional
-        Diagonal: the squares of the scales by which parameters are divided first. "layers": one
+        Diagonal: the squares of the scales by which parameters are divided first. "inputs": a scale
+        for each array, and beside it a matrix for the inputs of each layer of up to 64, which its
+        units share, from the second moments of a chain's positions in warmup and of its gradients;
+        not when adjusted. "layers": one
         scale for each array of weights or biases, in warmup and for each chain, from the variances
         of its positions there and from its gradients, which differ between layers by far more than
-        within one. "auto": that, where the target has ``parameter_groups``, as a
-        :class:`ribbit.Posterior` does, and neither step nor length is given; else, and when
-        adjusted, ones. "prior": the variance of the tempered prior. "adapt": the variances of each
+        within one. "auto": "inputs" where the target has ``parameter_blocks``, as a
+        :class:`ribbit.Posterior` of arrays in host memory does, "layers" where it has
+        ``parameter_groups`` alone, and neither step nor length is given; else, and when adjusted,
+        ones. "prior": the variance of the tempered prior. "adapt": the variances of each
         chain in warmup. None: ones.
     integrator : {"leapfrog", "minimal_norm"}
         The second has two gradients in a step and takes steps more than twice as long.
@@ -143,12 +147,17 @@ class MCLMC(Sampler):
         mass, self._mass = scales_of(
             density, inverse_mass_matrix, auto=not (stated or self._adjusted)
         )
+        if mass == "inputs" and self._adjusted:
+            raise ValueError(
+                f"[{name}] expected inverse_mass_matrix='layers', or another, with adjusted=True, "
+                "got 'inputs'"
+            )
         tuning = EnergyTuning(
             density,
             variance=variance,
             step_size=step,
             length=length,
-            mass=mass if mass in ("adapt", "layers") else None,
+            mass=mass if mass in ("adapt", "layers", "inputs") else None,
         )
         dynamics = Dynamics(density, checks.choice(name, "integrator", integrator, GRADIENTS))
         target_acceptance = checks.fraction(name, "target_acceptance", target_acceptance)
@@ -341,9 +350,11 @@ class MCLMC(Sampler):
             changes["step_size"] = np.full(count, tuning.step_size)
         if tuning.length is not None:
             changes["decoherence_length"] = np.full(count, tuning.length)
-        if not tuning.adapts_mass:
+        if tuning.inputs is not None and state.mixing is not None:
+            tuning.inputs.check(state.mixing, count)
+        if not tuning.adapts_mass or (tuning.inputs is None and state.mixing is not None):
             self._same_scales(function, state)
-            changes["inverse_mass"] = self._mass
+            changes |= {"inverse_mass": self._mass, "mixing": None}
         adopted: MicrocanonicalState = dataclasses.replace(state, **changes)
         if adopted.step < adopted.warmup:
             adopted = dataclasses.replace(adopted, adaptation=self._adaptation(adopted))
@@ -355,9 +366,14 @@ class MCLMC(Sampler):
         tuning, before = self._moves.tuning, state.inverse_mass
         if tuning.step_size is not None and tuning.length is not None:
             return
-        if before is None and self._mass is None:
+        if before is None and self._mass is None and state.mixing is None:
             return
-        if before is None or self._mass is None or before.shape != self._mass.shape:
+        if (
+            before is None
+            or state.mixing is not None
+            or self._mass is None
+            or before.shape != self._mass.shape
+        ):
             same = False
         else:
             same = bool(np.array_equal(to_host(before), to_host(self._mass)))
@@ -365,7 +381,7 @@ class MCLMC(Sampler):
             raise ValueError(
                 f"[{function}] expected a state whose step and length were found with this "
                 "sampler's inverse_mass_matrix, got one of other scales: give the state's own "
-                "(such as 'layers' or 'adapt'), or both step_size and decoherence_length"
+                "(such as 'inputs', 'layers' or 'adapt'), or both step_size and decoherence_length"
             )
 
 

@@ -134,6 +134,7 @@ class Unadjusted:
             decoherence_length=state.decoherence_length,
             num_steps=np.full(chains, many),
             inverse_mass=state.inverse_mass,
+            mixing=state.mixing,
             turns=True,
             guard=guard,
         )

@@ -1,0 +1,377 @@
+"""Matrices of MCLMC for the inputs of each layer: steps, what warmup finds, what it saves."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import ribbit as rb
+from ribbit._arrays.threads import num_threads
+from ribbit.results.state import InputProducts, MicrocanonicalState
+from ribbit.samplers import MCLMC
+from ribbit.samplers.mcmc.input_scales import InputScales
+from ribbit.samplers.mcmc.isokinetic import Dynamics, Path
+from ribbit.samplers.run.target import Density
+from ribbit.targets.blocks import blocks_of
+from tests.oracle import isokinetic_reference as reference
+from tests.oracle.reference import normal
+from tests.support.targets import Foreign, equal, posterior, same
+
+pytestmark = pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
+
+CHAINS = 3
+NONE = np.zeros(0)
+
+
+def wide(dtype=np.float64):
+    """More than one chunk of 2,048 parameters, and a block in two of them."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(20, 3))
+    return rb.Posterior(
+        rb.mlp(3, (60, 40), 2, activation="tanh"),
+        x,
+        x[:, 0],
+        prior=rb.Normal(1.0),
+        likelihood=rb.HeteroscedasticGaussian(),
+        dtype=dtype,
+    )
+
+
+def mixing_of(target, chains=CHAINS, seed=2):
+    """Symmetric matrices (C, M), not far from the identity."""
+    rng, parts = np.random.default_rng(seed), []
+    for a in target.parameter_blocks[:, 1]:
+        some = rng.normal(size=(chains, a, a)) / a**0.5
+        parts.append((np.eye(a) + 0.3 * (some + some.transpose(0, 2, 1))).reshape(chains, -1))
+    return np.concatenate(parts, axis=1).astype(target.dtype)
+
+
+def dense(target, mixing, scale):
+    """Matrix (P, P) of one chain: theta = matrix @ z."""
+    out, at = np.eye(target.dim), 0
+    for first, a, b in target.parameter_blocks.tolist():
+        matrix = mixing[at : at + a * a].reshape(a, a)
+        out[first : first + a * b, first : first + a * b] = np.kron(matrix, np.eye(b))
+        at += a * a
+    return scale[:, None] * out
+
+
+def run(target, steps, integrator="leapfrog", *, mixing=None, scale=None, native=True):
+    density = Density(target, function="test")
+    rng = np.random.default_rng(5)
+    q = target.init(seed=1, chains=CHAINS)
+    u = rng.normal(size=q.shape).astype(target.dtype)
+    terms, grad = density.terms_and_grad(q, None)
+    dynamics = Dynamics(density, integrator)
+    if not native:
+        dynamics._native = None
+    return dynamics.run(
+        Path(q, u, grad, terms, NONE, NONE),
+        seed=5,
+        chains=np.arange(CHAINS, dtype=np.uint32),
+        first_step=3,
+        step_size=np.full(CHAINS, 0.05),
+        decoherence_length=np.full(CHAINS, 3.0),
+        num_steps=np.array(steps),
+        inverse_mass=None if scale is None else scale**2,
+        turns=True,
+        guard=None,
+        mixing=mixing,
+    )
+
+
+# --- steps ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("integrator", reference.SCHEMES)
+@pytest.mark.parametrize("make", [posterior, wide])
+def test_steps_are_those_of_the_oracle(make, integrator):
+    """Scales that are the same within each block, as warmup finds them: then both commute."""
+    target = make(np.float64)
+    mixing, count = mixing_of(target), 9
+    scale = np.ones((CHAINS, target.dim))
+    for k, (first, a, b) in enumerate(target.parameter_blocks.tolist()):
+        scale[:, first : first + a * b] = 0.6 + 0.3 * k
+    start = target.init(seed=1, chains=CHAINS)
+    directions = np.random.default_rng(5).normal(size=start.shape)
+    for native in (True, False):
+        found = run(target, [count] * CHAINS, integrator, mixing=mixing, scale=scale, native=native)
+        for c in range(CHAINS):
+            q, u = start[c], directions[c] / np.linalg.norm(directions[c])
+            whitening = dense(target, mixing[c], scale[c])
+
+            def gradient(at):
+                return target.value_and_grad(at[None])[1][0]
+
+            for i in range(count):
+                q, u, _ = reference.step(
+                    q, u, gradient, 0.05, scale=whitening, integrator=integrator
+                )
+                z = normal(target.dim, seed=5, step=3 + i, chain=c, purpose=reference.REFRESH)
+                u = reference.refresh(u, z, 0.05, 3.0)
+            np.testing.assert_allclose(found.position[c], q, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("integrator", reference.SCHEMES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("make", [posterior, wide])
+def test_an_identity_changes_no_bit_and_nor_do_threads(make, dtype, integrator):
+    target, steps = make(dtype), [7, 9, 9]
+    ones = InputScales(Density(target, function="test")).identity(CHAINS).astype(dtype)
+    plain, found = run(target, steps, integrator), run(target, steps, integrator, mixing=ones)
+    for a, b in zip(plain, found, strict=True):
+        assert same(a, b)
+    mixing = mixing_of(target)
+    mixed = run(target, steps, integrator, mixing=mixing)
+    assert not same(mixed.position, found.position)
+    threads = num_threads()
+    try:
+        for count in (1, 2, 3):
+            rb.set_num_threads(count)
+            for a, b in zip(mixed, run(target, steps, integrator, mixing=mixing), strict=True):
+                assert same(a, b)
+    finally:
+        rb.set_num_threads(threads)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "text"),
+    [
+        ([[0, 4, 9], [30, 10, 1]], "ascending"),
+        ([[0, 4, 12]], "ascending"),
+        ([[-1, 4, 9]], "ascending"),
+        ([[0, 0, 9]], "ascending"),
+    ],
+)
+def test_native_blocks_lie_in_the_position(blocks, text):
+    target = posterior(np.float64)
+    assert target.dim == 46
+    q = target.init(seed=1, chains=1)
+    terms, grad = Density(target, function="test").terms_and_grad(q, None)
+    given = np.array(blocks)
+    matrices = np.ones((1, int((given[:, 1] ** 2).sum())))
+    with pytest.raises(ValueError, match=text):
+        target.isokinetic(
+            *(q, grad, grad, terms),
+            seed=0,
+            chains=np.zeros(1, np.uint32),
+            first_step=0,
+            integrator="leapfrog",
+            step_size=np.full(1, 0.1),
+            decoherence_length=np.full(1, 1.0),
+            num_steps=np.ones(1, np.int64),
+            blocks=given,
+            mixing=matrices,
+        )
+
+
+# --- blocks --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layers", "shape", "expected"),
+    [
+        ([rb.Dense(5), rb.Dense(2, bias=False)], (3,), [[0, 4, 5], [20, 5, 2]]),
+        ([rb.Dense(5), rb.LayerNorm(), rb.Dense(2)], (3,), [[0, 4, 5], [30, 6, 2]]),
+        ([rb.Dense(2)], (64,), []),  # 65 with the bias
+        ([rb.Dense(2, bias=False)], (64,), [[0, 64, 2]]),
+        ([rb.Dense(2, bias=False)], (1,), []),
+        ([rb.Conv2D(4, 3), rb.Flatten(), rb.Dense(2)], (4, 4, 2), [[0, 19, 4], [76, 17, 2]]),
+        ([rb.Conv2D(4, 1, groups=2), rb.Flatten(), rb.Dense(2)], (2, 2, 4), [[12, 17, 2]]),
+        ([rb.Embedding(5, 3), rb.LSTM(4)], (6,), [[15, 8, 16]]),
+    ],
+)
+def test_blocks_are_weights_and_biases_of_one_layer(layers, shape, expected):
+    model = rb.Model(layers, input_shape=shape)
+    assert blocks_of(model.parameters).tolist() == expected
+
+
+# --- what warmup finds ---------------------------------------------------------------------------
+
+
+class Correlated:
+    """Normals of `units` units with one covariance (a, a) for each block, and two numbers more."""
+
+    array_namespace, dtype = np, np.dtype(np.float64)
+
+    def __init__(self, covariances, units):
+        self.units, sizes = units, [len(c) * units for c in covariances]
+        self.precisions = [np.linalg.inv(c) for c in covariances]
+        starts = np.cumsum([0, *sizes])
+        self.dim = int(starts[-1]) + 2
+        self.parameter_groups = starts
+        self.parameter_blocks = np.array(
+            [[s, len(c), units] for s, c in zip(starts[:-1], covariances, strict=True)]
+        )
+
+    def value_and_grad(self, theta, rows=None):
+        grad = -4.0 * theta
+        for (first, a, b), precision in zip(
+            self.parameter_blocks.tolist(), self.precisions, strict=True
+        ):
+            own = theta[:, first : first + a * b].reshape(-1, a, b)
+            grad[:, first : first + a * b] = -(precision @ own).reshape(-1, a * b)
+        return 0.5 * np.sum(theta * grad, axis=1), grad
+
+
+def covariance(a, condition, seed):
+    vectors, _ = np.linalg.qr(np.random.default_rng(seed).normal(size=(a, a)))
+    return (vectors * np.geomspace(1.0, condition, a) / condition**0.5) @ vectors.T
+
+
+def test_of_a_gaussian_the_matrices_are_the_covariances():
+    covariances = [covariance(4, 30.0, 1), 0.01 * covariance(6, 100.0, 2)]
+    target = Correlated(covariances, units=8)
+    draws = MCLMC(target).sample(
+        40, warmup=20_000, init=np.zeros((2, target.dim)), chains=2, seed=3, progress=False
+    )
+    assert draws.settings["inverse_mass_matrix"] == "inputs"
+    state, at = draws.state, 0
+    for (first, a, b), expected in zip(target.parameter_blocks.tolist(), covariances, strict=True):
+        for c in range(2):
+            scale = state.inverse_mass[c, first]
+            assert (state.inverse_mass[c, first : first + a * b] == scale).all()
+            root = state.mixing[c, at : at + a * a].reshape(a, a)
+            np.testing.assert_allclose(root, root.T, atol=1e-12)
+            assert np.trace(root @ root) == pytest.approx(a)
+            whitened = np.linalg.solve(root, np.linalg.solve(root, expected).T) / scale
+            # Of conditions of 30 and 100; a window has some hundred vectors, which go together.
+            assert np.linalg.cond(whitened) < 2.0
+        at += a * a
+    plain = MCLMC(target, inverse_mass_matrix="layers").sample(
+        40, warmup=20_000, init=np.zeros((2, target.dim)), chains=2, seed=3, progress=False
+    )
+    # A step along all directions alike: with one scale for each block it is as short as the
+    # narrowest of a block wants it.
+    assert (draws.stats["step_size"][:, -1] > 2.0 * plain.stats["step_size"][:, -1]).all()
+
+
+def test_moments_are_those_of_the_formula():
+    target = Correlated([covariance(3, 10.0, 1)], units=5)
+    scales = InputScales(Density(target, function="test"))
+    rng = np.random.default_rng(7)
+    positions, grads = rng.normal(size=(2, 30, 2, target.dim))
+    found, mean = scales.start(2), np.zeros((2, target.dim))
+    for k, (q, g) in enumerate(zip(positions, grads, strict=True)):
+        found = scales.update(found, mean, q, g)
+        mean = mean + (q - mean) / (k + 1)
+    for c in range(2):
+        own = (positions[:, c] - positions[:, c].mean(axis=0))[:, :15].reshape(30, 3, 5)
+        expected = np.einsum("nik,njk->ij", own, own) / 5.0
+        np.testing.assert_allclose(found.positions[c].reshape(3, 3), expected, rtol=1e-10)
+        slopes = grads[:, c, :15].reshape(30, 3, 5)
+        expected = np.einsum("nik,njk->ij", slopes, slopes) / 5.0
+        np.testing.assert_allclose(found.gradients[c].reshape(3, 3), expected, rtol=1e-10)
+
+
+def test_a_geometric_mean_has_the_right_law():
+    """Of V and the inverse of R: M R M = V; that of a Gaussian is its covariance."""
+    target = Correlated([covariance(4, 10.0, 1)], units=50)
+    scales = InputScales(Density(target, function="test"))
+    v, r = covariance(4, 20.0, 3), covariance(4, 5.0, 4)
+    count = 10**7  # vectors beyond which none is doubted
+    found = InputProducts((v * (count - 1.0)).reshape(1, -1), (r * count).reshape(1, -1), count)
+    variance, mass = np.ones((1, target.dim)), np.ones((1, target.dim))
+    white = scales.whitening(found, variance, mass)
+    root = white.mixing.reshape(4, 4) * white.inverse_mass[0, 0] ** 0.5
+    metric = root @ root
+    np.testing.assert_allclose(metric @ r @ metric, v, rtol=1e-5, atol=1e-6)
+    inverse = np.linalg.inv(root)
+    expected = 50 * np.trace(inverse @ v @ inverse) + 2
+    assert white.spread[0] ** 2 == pytest.approx(expected, rel=1e-9)
+    again = scales.spread(found, variance, white.inverse_mass, white.mixing)
+    np.testing.assert_allclose(again, white.spread, rtol=1e-9)
+    same_place = white.inverse_mass, white.mixing
+    assert scales.growth(same_place, same_place)[0] == pytest.approx(1.0)
+    double = 4.0 * white.inverse_mass, white.mixing
+    assert scales.growth(same_place, double)[0] == pytest.approx(2.0)
+
+
+def test_a_chain_that_has_not_moved_keeps_its_scales():
+    target = Correlated([covariance(3, 10.0, 1)], units=5)
+    scales = InputScales(Density(target, function="test"))
+    nothing = dataclasses.replace(scales.start(2), count=9)
+    mass = np.full((2, target.dim), 0.5)
+    white = scales.whitening(nothing, np.ones((2, target.dim)), mass)
+    assert same(white.inverse_mass, mass)
+    assert same(white.mixing, scales.identity(2))
+
+
+# --- runs ----------------------------------------------------------------------------------------
+
+
+def test_inputs_are_the_default_where_there_are_blocks():
+    target = posterior()
+    assert MCLMC(target).settings["inverse_mass_matrix"] == "inputs"
+    assert MCLMC(Foreign(target)).settings["inverse_mass_matrix"] is None
+    for given in ({"step_size": 0.1}, {"decoherence_length": 1.0}, {"adjusted": True}):
+        assert MCLMC(target, **given).settings["inverse_mass_matrix"] is None
+    draws = MCLMC(target, inverse_mass_matrix="layers").sample(
+        2, warmup=100, chains=1, progress=False
+    )
+    assert draws.state.mixing is None
+
+
+@pytest.mark.parametrize("warmup", [100, 101, 1000, 3000])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_run_cut_in_warmup_is_the_same(warmup, dtype):
+    sampler = MCLMC(posterior(dtype))
+    whole = sampler.sample(4, warmup=warmup, thin=3, chains=2, seed=4, progress=False)
+    q = sampler._density.target.init(seed=4, chains=2)
+    state = sampler.init(q, seed=4, warmup=warmup)
+    for count in (1, 13, warmup // 2, warmup - warmup // 2 - 14, 3):
+        state, _ = sampler.step(state, num_steps=count)
+    assert same(state.position, whole.positions[:, 0])
+    assert same(state.mixing, whole.state.mixing)
+    assert isinstance(state, MicrocanonicalState)
+
+
+def test_chains_do_not_depend_on_those_beside():
+    sampler = MCLMC(posterior())
+    several = sampler.sample(5, warmup=400, chains=3, seed=4, progress=False)
+    alone = sampler.sample(5, warmup=400, chains=[1], seed=4, progress=False)
+    equal(several, alone, slice(1, 2))
+    assert same(several.state.mixing[1:2], alone.state.mixing)
+
+
+@pytest.mark.parametrize("done", [0, 37, 250])
+def test_a_warmup_goes_on_from_a_file(done, tmp_path):
+    sampler = MCLMC(posterior())
+    whole = sampler.sample(6, warmup=300, thin=2, chains=2, seed=1, progress=False)
+    state = sampler.init(sampler._density.target.init(seed=1, chains=2), seed=1, warmup=300)
+    if done:
+        state, _ = sampler.step(state, num_steps=done)
+    short = dataclasses.replace(
+        sampler.sample(1, warmup=300, thin=2, chains=2, seed=1, progress=False), state=state
+    )
+    short.save(tmp_path / "draws.npz")
+    loaded = rb.load_draws(tmp_path / "draws.npz").state
+    assert (loaded.adaptation.products is None) == (state.adaptation.products is None)
+    left = 302 - done
+    assert same(sampler.step(loaded, num_steps=left)[0].position, whole.positions[:, 0])
+
+
+def test_states_of_other_scales_are_refused():
+    target = posterior()
+    mixed = MCLMC(target).sample(2, warmup=200, chains=2, progress=False).state
+    for mass in ("layers", "adapt", None, "prior"):
+        with pytest.raises(ValueError, match="got one of other scales"):
+            MCLMC(target, inverse_mass_matrix=mass).sample(2, resume=mixed, progress=False)
+    both = {"step_size": 0.05, "decoherence_length": 0.5}
+    state, _ = MCLMC(target, **both).step(mixed)
+    assert state.mixing is None
+    # One of an earlier build has scales for arrays alone, and keeps them.
+    layers = MCLMC(target, inverse_mass_matrix="layers")
+    before = layers.sample(2, warmup=200, chains=2, progress=False)
+    goes_on = MCLMC(target).sample(3, resume=before, progress=False)
+    equal(layers.sample(3, resume=before, progress=False), goes_on)
+    other = dataclasses.replace(mixed, mixing=mixed.mixing[:, 1:])
+    with pytest.raises(ValueError, match="parameter_blocks in the state's mixing"):
+        MCLMC(target).step(other)
+
+
+def test_what_has_no_blocks_is_refused():
+    with pytest.raises(ValueError, match="expected a target with parameter_blocks"):
+        MCLMC(Foreign(posterior()), inverse_mass_matrix="inputs")
+    with pytest.raises(ValueError, match="with adjusted=True, got 'inputs'"):
+        MCLMC(posterior(), adjusted=True, inverse_mass_matrix="inputs")
