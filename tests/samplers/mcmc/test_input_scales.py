@@ -222,10 +222,9 @@ def covariance(a, condition, seed):
 def test_of_a_gaussian_the_matrices_are_the_covariances():
     covariances = [covariance(4, 30.0, 1), 0.01 * covariance(6, 100.0, 2)]
     target = Correlated(covariances, units=8)
-    draws = MCLMC(target).sample(
+    draws = MCLMC(target, inverse_mass_matrix="inputs").sample(
         40, warmup=20_000, init=np.zeros((2, target.dim)), chains=2, seed=3, progress=False
     )
-    assert draws.settings["inverse_mass_matrix"] == "inputs"
     state, at = draws.state, 0
     for (first, a, b), expected in zip(target.parameter_blocks.tolist(), covariances, strict=True):
         for c in range(2):
@@ -300,22 +299,25 @@ def test_a_chain_that_has_not_moved_keeps_its_scales():
 # --- runs ----------------------------------------------------------------------------------------
 
 
-def test_inputs_are_the_default_where_there_are_blocks():
+def inputs(target):
+    return MCLMC(target, inverse_mass_matrix="inputs")
+
+
+def test_inputs_are_mixed_only_where_that_is_asked_for():
     target = posterior()
-    assert MCLMC(target).settings["inverse_mass_matrix"] == "inputs"
-    assert MCLMC(Foreign(target)).settings["inverse_mass_matrix"] is None
-    for given in ({"step_size": 0.1}, {"decoherence_length": 1.0}, {"adjusted": True}):
-        assert MCLMC(target, **given).settings["inverse_mass_matrix"] is None
-    draws = MCLMC(target, inverse_mass_matrix="layers").sample(
-        2, warmup=100, chains=1, progress=False
-    )
-    assert draws.state.mixing is None
+    options = {"warmup": 100, "chains": 1, "progress": False}
+    mixed = inputs(target).sample(2, **options)
+    assert mixed.settings["inverse_mass_matrix"] == "inputs"
+    assert mixed.state.mixing is not None
+    plain = MCLMC(target).sample(2, **options)
+    assert plain.settings["inverse_mass_matrix"] == "layers"
+    assert plain.state.mixing is None
 
 
 @pytest.mark.parametrize("warmup", [100, 101, 1000, 3000])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_run_cut_in_warmup_is_the_same(warmup, dtype):
-    sampler = MCLMC(posterior(dtype))
+    sampler = inputs(posterior(dtype))
     whole = sampler.sample(4, warmup=warmup, thin=3, chains=2, seed=4, progress=False)
     q = sampler._density.target.init(seed=4, chains=2)
     state = sampler.init(q, seed=4, warmup=warmup)
@@ -327,7 +329,7 @@ def test_a_run_cut_in_warmup_is_the_same(warmup, dtype):
 
 
 def test_chains_do_not_depend_on_those_beside():
-    sampler = MCLMC(posterior())
+    sampler = inputs(posterior())
     several = sampler.sample(5, warmup=400, chains=3, seed=4, progress=False)
     alone = sampler.sample(5, warmup=400, chains=[1], seed=4, progress=False)
     equal(several, alone, slice(1, 2))
@@ -336,7 +338,7 @@ def test_chains_do_not_depend_on_those_beside():
 
 @pytest.mark.parametrize("done", [0, 37, 250])
 def test_a_warmup_goes_on_from_a_file(done, tmp_path):
-    sampler = MCLMC(posterior())
+    sampler = inputs(posterior())
     whole = sampler.sample(6, warmup=300, thin=2, chains=2, seed=1, progress=False)
     state = sampler.init(sampler._density.target.init(seed=1, chains=2), seed=1, warmup=300)
     if done:
@@ -353,21 +355,21 @@ def test_a_warmup_goes_on_from_a_file(done, tmp_path):
 
 def test_states_of_other_scales_are_refused():
     target = posterior()
-    mixed = MCLMC(target).sample(2, warmup=200, chains=2, progress=False).state
-    for mass in ("layers", "adapt", None, "prior"):
+    mixed = inputs(target).sample(2, warmup=200, chains=2, progress=False).state
+    for mass in ("auto", "layers", "adapt", None, "prior"):
         with pytest.raises(ValueError, match="got one of other scales"):
             MCLMC(target, inverse_mass_matrix=mass).sample(2, resume=mixed, progress=False)
     both = {"step_size": 0.05, "decoherence_length": 0.5}
     state, _ = MCLMC(target, **both).step(mixed)
     assert state.mixing is None
-    # One of an earlier build has scales for arrays alone, and keeps them.
+    # One of scales for arrays alone keeps them after warmup.
     layers = MCLMC(target, inverse_mass_matrix="layers")
     before = layers.sample(2, warmup=200, chains=2, progress=False)
-    goes_on = MCLMC(target).sample(3, resume=before, progress=False)
+    goes_on = inputs(target).sample(3, resume=before, progress=False)
     equal(layers.sample(3, resume=before, progress=False), goes_on)
     other = dataclasses.replace(mixed, mixing=mixed.mixing[:, 1:])
     with pytest.raises(ValueError, match="parameter_blocks in the state's mixing"):
-        MCLMC(target).step(other)
+        inputs(target).step(other)
 
 
 def test_what_has_no_blocks_is_refused():

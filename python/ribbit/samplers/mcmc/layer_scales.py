@@ -128,8 +128,7 @@ def scales_of(
     if isinstance(matrix, str):
         checks.choice("MCLMC", name, matrix, ("auto", "prior", "adapt", "layers", "inputs"))
         if matrix == "auto":
-            found = "inputs" if InputScales.fit(density.target) else "layers"
-            return (found if auto and has_layers else None), None
+            return ("layers" if auto and has_layers else None), None
         if matrix == "inputs":
             if not (has_layers and InputScales.fit(density.target)):
                 raise ValueError(

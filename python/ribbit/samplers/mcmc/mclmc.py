@@ -40,10 +40,9 @@ class MCLMC(Sampler):
     variance the narrowest of 40 directions of a Gaussian whose sds differ ten-fold, and that share
     a scale, is 1.23 times as wide as it should be, the widest 3 % narrower; at 0.1, 1.5 times and
     6 %; at 0.0005, 6 % and 1 %. Where groups of them have scales of their own, as layers do, the
-    sds of all are 5 to 8 % too large instead; along the inputs of a layer, by default whitened, 11
-    % for the narrowest to -1 % for the widest of ten. ``adjusted=True`` accepts trajectories of
-    random length by their energy error (Robnik, Cohn-Gordon and Seljak 2025), which is exact.
-    Chains never influence each other, not even in warmup.
+    sds of all are 5 to 8 % too large instead. ``adjusted=True`` accepts trajectories of random
+    length by their energy error (Robnik, Cohn-Gordon and Seljak 2025), which is exact. Chains never
+    influence each other, not even in warmup.
 
     A step costs one gradient, and a draw every step would hardly differ from the last: ``thin`` of
     :meth:`sample` is 25 steps where none is given, and ``warmup``, which cools chains into good
@@ -67,16 +66,18 @@ class MCLMC(Sampler):
         Time, and at speed one the length, in which a direction forgets itself; when adjusted the
         mean length of a trajectory. "auto": the root of the sum of the variances of a chain's
         positions in warmup.
-    inverse_mass_matrix : (P,) array, "auto", "inputs", "layers", "prior" or "adapt", optional
+    inverse_mass_matrix : (P,) array, "auto", "layers", "inputs", "prior" or "adapt", optional
         Diagonal: the squares of the scales by which parameters are divided first. "layers": one
         scale for each array of weights or biases, in warmup and for each chain, from the variances
         of its positions there and from its gradients, which differ between layers by far more than
-        within one. "inputs": beside these, for each layer of up to 64 inputs (the biases are one
-        more), one matrix that its units share, by which their weights are whitened, from second
-        moments of the same positions and gradients; not when adjusted. "auto": "inputs" where the
-        target has ``parameter_blocks``, as a :class:`ribbit.Posterior` in host memory does,
-        "layers" where it has ``parameter_groups`` alone, and neither step nor length is given;
-        else, and when adjusted, ones. "prior": the variance of the tempered prior. "adapt": the
+        within one. "auto": that, where the target has ``parameter_groups``, as a
+        :class:`ribbit.Posterior` does, and neither step nor length is given; else, and when
+        adjusted, ones. "inputs": beside these, for each layer of up to 64 inputs (the biases are
+        one more), one matrix that its units share, by which their weights are whitened, from second
+        moments of the same positions and gradients: steps are longer. Networks of little noise,
+        whose chains stay in their modes, then predict most rows better, and rows unlike all others
+        worse (docs/ensemble_starts.md). Needs ``parameter_blocks``, which a posterior in host
+        memory has; not when adjusted. "prior": the variance of the tempered prior. "adapt": the
         variances of each chain in warmup. None: ones.
     integrator : {"leapfrog", "minimal_norm"}
         The second has two gradients in a step and takes steps more than twice as long.
