@@ -441,7 +441,7 @@ def test_ensemble_starts_tells_the_error_over_seeds() -> None:
     )
     (row,) = ensemble_starts.means(lines)[2]
     error = (0.1 / 3 * (1 / 2 + 1 / 3) / 4) ** 0.5  # the third seed of the first split has no pair
-    assert row[-2] == f"+0.200 +- {error:.3f} (2 splits, seeds: 2-3)"
+    assert row[-4] == f"+0.200 +- {error:.3f} (2 splits, seeds: 2-3)"
     assert (row[1], row[4]) == ("2 splits, seeds: 2-3", "0.825")
 
 
@@ -450,14 +450,18 @@ def test_ensemble_starts_compares_a_seed_with_itself() -> None:
     mclmc = {0: [0.6, 0.7], 1: [0.8, 1.0]}
     lines = starts_lines({"mclmc": mclmc, "hmc": {0: [0.5]}, "hmc-default": {1: [0.4]}})
     (row,) = ensemble_starts.means(lines)[2]
-    assert row[-2:] == ["+0.100 (1 split, seeds: 1)", "+0.400 (1 split, seeds: 1)"]
-    assert ensemble_starts.means(starts_lines({"mclmc": {0: [0.6]}}))[2][0][-2:] == ["-", "-"]
+    assert row[-4:] == ["+0.100 (1 split, seeds: 1)", "+0.400 (1 split, seeds: 1)", "-", "-"]
+    mixed = starts_lines({"mclmc": mclmc, "hmc": {0: [0.5]}, "mclmc-inputs": {0: [0.3]}})
+    (row,) = ensemble_starts.means(mixed)[2]
+    assert row[-2:] == ["-0.300 (1 split, seeds: 1)", "-0.200 (1 split, seeds: 1)"]
+    assert ensemble_starts.means(starts_lines({"mclmc": {0: [0.6]}}))[2][0][-4:] == 4 * ["-"]
 
 
 def test_ensemble_starts_shows_every_line() -> None:
     """A seed that one part alone has is in the table, since it is in the means."""
-    lines = starts_lines({"mclmc": {0: [0.6]}, "hmc": {0: [0.5, 0.4]}})
+    lines = starts_lines({"mclmc": {0: [0.6]}, "mclmc-inputs": {0: [0.3]}, "hmc": {0: [0.5, 0.4]}})
     _, head, rows = ensemble_starts.table(lines)
     assert [row[:3] for row in rows] == [["wine", "0", "0"], ["wine", "0", "1"]]
-    assert rows[1][3:10] == [*6 * ["-"], "0.400"]
+    assert rows[0][9:11] == ["0.300", "3.0"]
+    assert rows[1][3:12] == [*8 * ["-"], "0.400"]
     assert {len(row) for row in rows} == {len(head)}

@@ -3,8 +3,9 @@
 Every UCI set of the development data, its first splits: a network of four hidden layers of 16 tanh
 and an sd output, ten chains, ``rb.MCLMC(target).sample(1000, init="ensemble", chains=10)`` with
 nothing else set. Test NLL per row (y of sd 1) of the ensemble that chains of HMC start at, of a
-deep ensemble of ten on all rows, of MCLMC, and (``--parts hmc``, ``hmc-default``) of HMC with ten
-times its gradients, its leapfrogs set by hand or by itself.
+deep ensemble of ten on all rows, of MCLMC, and (``--parts mclmc-inputs``) of MCLMC that whitens the
+inputs of each layer, (``hmc``, ``hmc-default``) of HMC with ten times its gradients, its leapfrogs
+set by hand or by itself.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ make about ten times MCLMC's gradients (the table has how many; the first fifty 
 are needed), warmup included; with nothing set its steps are so small that its
 trajectories are cut to 1,024 leapfrogs on average, but on wine, as it warns. "HMC default" is
 `rb.HMC(target).sample(init="ensemble", chains=10)` for as many gradients, on wine alone
-(`--parts hmc-default --sets wine`).
+(`--parts hmc-default --sets wine`). "MCLMC inputs" is MCLMC with `inverse_mass_matrix="inputs"`
+(`--parts mclmc-inputs`), all else as it is.
 
 Where there are several seeds a split counts by its mean over them. A difference is of the splits
 and seeds that both have, each from the same members; its "+-" is the standard error over seeds: of
@@ -103,7 +105,7 @@ def posterior(name: str, data: Split) -> rb.Posterior:
     )
 
 
-def run_mclmc(name: str, split: int, seed: int) -> Line:
+def run_mclmc(name: str, split: int, seed: int, matrix: str = "auto") -> Line:
     """Fit and sample one split; NLL per row of the starts, an ensemble on all rows, the chains."""
     data = load(name, split)
     target = posterior(name, data)
@@ -118,7 +120,7 @@ def run_mclmc(name: str, split: int, seed: int) -> Line:
         schedule=rb.schedules.cosine(EPOCHS * -(-len(data.y) // 128)),
     ).fit(EPOCHS, seed=seed, progress=False)
     begin = time.perf_counter()
-    found = rb.MCLMC(target).sample(
+    found = rb.MCLMC(target, inverse_mass_matrix=matrix).sample(
         DRAWS, init="ensemble", chains=CHAINS, seed=seed, progress=False
     )
     seconds = time.perf_counter() - begin
@@ -168,6 +170,7 @@ def run_hmc(
 
 PARTS: dict[str, Callable[[str, int, int], Line]] = {
     "mclmc": run_mclmc,
+    "mclmc-inputs": functools.partial(run_mclmc, matrix="inputs"),
     "hmc": run_hmc,
     "hmc-default": functools.partial(run_hmc, leapfrogs=None, first=20),
 }
@@ -199,6 +202,11 @@ def table(lines: dict[Key, Line]) -> Table:
             figures = own["starts"], own["everything"], own["nll"], own["starts"] - own["nll"]
             cells += [f"{value:.3f}" for value in figures]
             cells += [f"{own['seconds']:.1f}{_loaded(own)}", own["far below"] or "-"]
+        mixed = lines.get((name, split, "mclmc-inputs", seed))
+        if mixed is None:
+            cells += 2 * ["-"]
+        else:
+            cells += [f"{mixed['nll']:.3f}", f"{mixed['seconds']:.1f}{_loaded(mixed)}"]
         for part in ("hmc", "hmc-default"):
             hmc = lines.get((name, split, part, seed))
             if hmc is None:
@@ -208,6 +216,7 @@ def table(lines: dict[Key, Line]) -> Table:
                 cells += [f"{hmc['seconds']:.0f}{_loaded(hmc)}"]
         rows.append(cells)
     head = ["set", "split", "seed", "starts", "all rows", "MCLMC", "gain", "seconds", "far below"]
+    head += ["MCLMC inputs", "its seconds"]
     for part in ("HMC", "HMC default"):
         head += [part, "its gradients", "its seconds"]
     return "Every split", head, rows
@@ -228,10 +237,13 @@ def means(lines: dict[Key, Line]) -> Table:
             cells.append(f"{found:.3f}")
         cells += [f"{gain:.3f} +- {float(np.std(gains)):.3f}", f">= {WANTED[name]}"]
         cells += ["yes" if gain >= WANTED[name] else "no"]
-        cells += [difference(own, _by_split(lines, name, part)) for part in ("hmc", "hmc-default")]
+        hmc, default = (_by_split(lines, name, part) for part in ("hmc", "hmc-default"))
+        cells += [difference(own, hmc), difference(own, default)]
+        mixed = _by_split(lines, name, "mclmc-inputs")
+        cells += [difference(mixed, own), difference(mixed, hmc)]
         rows.append(cells)
     head = ["set", "of", "starts", "all rows", "MCLMC", "gain", "wanted", "met"]
-    head += ["MCLMC - HMC", "MCLMC - HMC default"]
+    head += ["MCLMC - HMC", "MCLMC - HMC default", "inputs - MCLMC", "inputs - HMC"]
     return "Means over the splits", head, rows
 
 

@@ -75,9 +75,9 @@ class MCLMC(Sampler):
         adjusted, ones. "inputs": beside these, for each layer of up to 64 inputs (the biases are
         one more), one matrix that its units share, by which their weights are whitened, from second
         moments of the same positions and gradients: steps are longer. Networks of little noise,
-        whose chains stay in their modes, then predict most rows better, and rows unlike all others
-        worse (docs/ensemble_starts.md). Needs ``parameter_blocks``, which a posterior in host
-        memory has; not when adjusted. "prior": the variance of the tempered prior. "adapt": the
+        whose chains stay in their modes, then predict most rows better, and rows whose y is unlike
+        that of rows near them worse. Needs ``parameter_blocks``, which a posterior in host memory
+        has; not when adjusted. "prior": the variance of the tempered prior. "adapt": the
         variances of each chain in warmup. None: ones.
     integrator : {"leapfrog", "minimal_norm"}
         The second has two gradients in a step and takes steps more than twice as long.
