@@ -40,6 +40,10 @@ def files(tmp_path_factory):
         rb.MCLMC(posterior()).sample(5, warmup=10**6, max_seconds=0.05, **run).save(
             folder / "layers"
         )
+    inputs = rb.MCLMC(posterior(), inverse_mass_matrix="inputs")
+    with pytest.warns(RuntimeWarning, match="max_seconds"):
+        inputs.sample(5, warmup=10**6, max_seconds=0.05, **run).save(folder / "inputs")
+    inputs.sample(5, warmup=200, **run).save(folder / "mixed")
     model = rb.Model([rb.Dense(3), rb.Dropout(0.2), rb.Dense(1)], input_shape=(3,))
     target = rb.Posterior(
         model, x, x[:, 0], prior=rb.Normal(1.0), likelihood=rb.Gaussian(1.0), dtype=np.float64
@@ -111,6 +115,12 @@ CASES = {
     "negative squares of gradients": ("layers", array("gradients/sums", put(0, -1.0))),
     "squares of gradients less": ("layers", array("gradients/sums", lambda a: a[:1])),
     "gradients counted by halves": ("layers", entry("adaptation", "gradients", 0.5)),
+    "products that are NaN": ("inputs", array("products/positions", put(0, np.nan))),
+    "infinite products": ("inputs", array("products/gradients", put(0, np.inf))),
+    "products of a chain less": ("inputs", array("products/gradients", lambda a: a[:1])),
+    "products counted by halves": ("inputs", entry("adaptation", "products", 0.5)),
+    "matrices of inputs that are NaN": ("mixed", array("state/mixing", put(0, np.nan))),
+    "matrices of a chain less": ("mixed", array("state/mixing", lambda a: a[:1])),
     "a step size of 0": ("mclmc", array("state/step_size", put(0, 0.0))),
     "positions of strings": ("hmc", array("positions", cast("U5"))),
     "positions of bytes": ("hmc", array("positions", cast(np.uint8))),

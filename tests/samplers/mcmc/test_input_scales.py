@@ -368,8 +368,17 @@ def test_states_of_other_scales_are_refused():
     goes_on = inputs(target).sample(3, resume=before, progress=False)
     equal(layers.sample(3, resume=before, progress=False), goes_on)
     other = dataclasses.replace(mixed, mixing=mixed.mixing[:, 1:])
-    with pytest.raises(ValueError, match="parameter_blocks in the state's mixing"):
+    with pytest.raises(
+        ValueError, match=r"a state with matrices .* of the target's parameter_blocks"
+    ):
         inputs(target).step(other)
+    early = inputs(target).init(target.init(seed=1, chains=2), warmup=200)
+    early, _ = inputs(target).step(early, num_steps=20)
+    sums = early.adaptation.products
+    sums = dataclasses.replace(sums, gradients=sums.gradients[:, 1:])
+    adaptation = dataclasses.replace(early.adaptation, products=sums)
+    with pytest.raises(ValueError, match="a state with matrices"):
+        inputs(target).step(dataclasses.replace(early, adaptation=adaptation))
 
 
 def test_what_has_no_blocks_is_refused():

@@ -174,6 +174,8 @@ class EnergyTuning:
         if self.inputs is not None:
             products = None if before is None else before.products
             products = self.inputs.start(shape[0]) if products is None else products
+            self.inputs.check(products.positions, shape[0])
+            self.inputs.check(products.gradients, shape[0])
         return Adaptation(None, welford, errors, gradients=gradients, products=products)
 
     def observe(self, state: MicrocanonicalState, errors: HostArray, first: int) -> Adaptation:

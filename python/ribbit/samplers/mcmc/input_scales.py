@@ -94,13 +94,13 @@ class InputScales:
         one = np.concatenate([np.eye(a).ravel() for a in self.blocks[:, 1].tolist()])
         return np.repeat(one[None], chains, axis=0)
 
-    def check(self, mixing: Array, chains: int) -> None:
+    def check(self, matrices: Array, chains: int) -> None:
         """Raise ValueError for matrices of other blocks, or other chains."""
         wanted = chains, self._size
-        if tuple(mixing.shape) != wanted:
+        if tuple(matrices.shape) != wanted:
             raise ValueError(
-                f"[MCLMC] expected matrices {wanted} of the target's parameter_blocks in the "
-                f"state's mixing, got {tuple(mixing.shape)}"
+                f"[MCLMC] expected a state with matrices {wanted} of the target's "
+                f"parameter_blocks, got {tuple(matrices.shape)}"
             )
 
     def update(
