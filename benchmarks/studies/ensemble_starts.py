@@ -342,7 +342,7 @@ def main(arguments: list[str] | None = None) -> int:
     for row in summary[2]:
         print("  ".join(row))
     if given.write is not None:
-        command = "python -m benchmarks.ensemble_starts --parts mclmc hmc --write"
+        command = "python -m benchmarks.ensemble_starts --parts mclmc mclmc-inputs hmc --write"
         about = facts({"ribbit": rb.__version__, "numpy": np.__version__}, command)
         about += origins(lines)
         given.write.write_text(

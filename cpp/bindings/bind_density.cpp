@@ -64,7 +64,6 @@ cpu::RowFormat format_of(const py::array& array) {
   throw py::type_error("[_core] expected x of real numbers, got " + described(array));
 }
 
-// Keeps the arrays alive that the native object points into.
 // Blocks (K, 3) of first parameter, inputs and outputs, and the matrices (chains, sum of inputs^2)
 // that mix them; None and None: nothing is mixed.
 template <class T>
@@ -93,6 +92,7 @@ struct InputMixing {
   }
 };
 
+// Keeps the arrays alive that the native object points into.
 template <class T>
 class Density {
  public:

@@ -161,8 +161,8 @@ class LogDensity(Protocol):
     ``parameter_blocks``
         (B, 3) ints, ascending: the first parameter, inputs and outputs of blocks (inputs, outputs)
         in C order, such as the weights of a layer and behind them, as one more input, its biases.
-        MCLMC whitens the inputs of each where its ``inverse_mass_matrix`` is "inputs". Needs
-        ``parameter_groups``. Default None.
+        MCLMC whitens the inputs of each where its ``inverse_mass_matrix`` is "inputs", of NumPy
+        arrays alone. Needs ``parameter_groups``. Default None.
     ``shared_prior_sd``
         The one prior sd that all network weights share, or None (default). Gives HMC's default
         trajectory length.
@@ -660,7 +660,7 @@ class NativeIsokinetic(Protocol):
         mixing : (C, M) array, optional
             Given where a target has blocks: symmetric matrices (inputs, inputs) of each, end to
             end, by which whitened coordinates (inputs, outputs) are multiplied before they are
-            scaled.
+            scaled. Scales are then the same within each block.
         turns : bool
             Whether a step that is not finite is undone and the chain turned round; else the chain
             ends before it.

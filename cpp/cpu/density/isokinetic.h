@@ -14,7 +14,8 @@ struct InputBlock {
 };
 
 // Symmetric matrices (inputs, inputs), one for each block, behind each other for each chain: what
-// is whitened is multiplied by them from the left, before it is scaled.
+// is whitened is multiplied by them from the left, before it is scaled: by the same within a block,
+// else the two do not commute, and gradients would need the other order.
 template <class T>
 struct Mixing {
   const InputBlock* blocks;  // ascending

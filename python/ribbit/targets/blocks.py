@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 
 __all__ = ["blocks_of"]
 
-# Inputs of a block: a step mixes each weight with as many others, and a chain keeps a matrix.
-_FEWEST, _MOST = 2, 64
+# Inputs of a block, biases counted: a step mixes each weight with as many others, and a chain keeps
+# a matrix.
+_FEWEST, _MOST = 2, 65
 
 
 def blocks_of(parameters: Sequence[Parameter]) -> npt.NDArray[np.int64]:
     """Return (B, 3): first parameter, inputs and outputs of each block, ascending.
 
-    What has more than 64 inputs is none, nor filters in groups and embeddings, whose outputs do not
-    see all that the array's axes hold.
+    What has more than 64 inputs beside its biases is none, nor filters in groups and embeddings,
+    whose outputs do not see all that the array's axes hold.
     """
     found: list[list[int]] = []
     layer = ""

@@ -386,14 +386,14 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         return self.model.dim
 
     @functools.cached_property
-    def parameter_blocks(self) -> npt.NDArray[np.int64] | None:
-        """See :class:`ribbit.protocols.LogDensity`; None for data on a device."""
-        return self._spec.parameter_blocks if self.array_namespace is np else None
-
-    @property
     def parameter_groups(self) -> npt.NDArray[np.int64]:
         """Place (K,) in a position where each array of weights, biases or the like begins."""
         return self._spec.parameter_groups
+
+    @property
+    def parameter_blocks(self) -> npt.NDArray[np.int64] | None:
+        """See :class:`ribbit.protocols.LogDensity`; None for data on a device."""
+        return self._spec.parameter_blocks if self.array_namespace is np else None
 
     @property
     def flat(self) -> bool:

@@ -15,7 +15,6 @@ __all__ = ["placed"]
 
 # What lies where the target's arrays do; the rest decides control flow and stays on the host.
 _ARRAYS: tuple[str, ...] = ("position", "logdensity", "grad", "terms", "velocity", "inverse_mass")
-_ARRAYS += ("mixing",)
 _ARRAYS += ("first_moment", "second_moment")
 
 

@@ -173,7 +173,10 @@ class EnergyTuning:
             self.layers.check(gradients, shape[0])
         if self.inputs is not None:
             products = None if before is None else before.products
-            products = self.inputs.start(shape[0]) if products is None else products
+            if products is None:  # all sums of a window are of the same positions
+                products = self.inputs.start(shape[0])
+                welford = Welford.start(self._density.xp, shape)
+                gradients = LayerScales(self._density).start(shape[0])
             self.inputs.check(products.positions, shape[0])
             self.inputs.check(products.gradients, shape[0])
         return Adaptation(None, welford, errors, gradients=gradients, products=products)
@@ -228,7 +231,8 @@ class EnergyTuning:
                 renews = self.adapts_mass and step < windows[-1][1]
                 if renews:
                     mass = self.inverse_mass(welford, gradients, state)
-                if self.inputs is not None and products is not None:
+                mixes = renews or state.mixing is not None
+                if self.inputs is not None and products is not None and mixes:
                     found = self._mixed(products, to_host(variance), mass, state, renews=renews)
                     mass, changes["mixing"], length, longer = found
                 else:

@@ -14,7 +14,7 @@ Shapes: C chains, P parameters, B blocks of a inputs and b units, M the sum of a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from ribbit.samplers.run.target import Density
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["InputScales", "Whitening"]
+__all__ = ["InputScales", "Whitening", "blocks_of"]
 
 HostArray: TypeAlias = "npt.NDArray[np.float64]"
 
@@ -67,9 +67,9 @@ class InputScales:
     """
 
     def __init__(self, density: Density) -> None:
-        self.blocks = np.ascontiguousarray(density.target.parameter_blocks, np.int64)
+        self.blocks = blocks_of(density)
         end = 0
-        for first, inputs, outputs in self.blocks.reshape(-1, 3).tolist():
+        for first, inputs, outputs in self.blocks.tolist():
             if first < end or inputs < 1 or outputs < 1 or first + inputs * outputs > density.dim:
                 raise ValueError(
                     "[MCLMC] expected the target's parameter_blocks to ascend from 0, below P = "
@@ -79,10 +79,14 @@ class InputScales:
         self._size = int((self.blocks[:, 1] ** 2).sum())
 
     @staticmethod
-    def fit(target: Any) -> bool:
-        """Whether a target has blocks."""
-        blocks = getattr(target, "parameter_blocks", None)
-        return blocks is not None and len(blocks) > 0
+    def lacks(density: Density) -> str | None:
+        """Return what a target lacks to have matrices, or None."""
+        if density.xp is not np:
+            return "arrays of another library than NumPy"
+        blocks = getattr(density.target, "parameter_blocks", None)
+        if blocks is None:
+            return f"{type(density.target).__name__} without them"
+        return None if len(blocks) else "no layer of at most 64 inputs"
 
     def start(self, chains: int) -> InputProducts:
         """Nothing seen yet."""
@@ -101,6 +105,22 @@ class InputScales:
             raise ValueError(
                 f"[MCLMC] expected a state with matrices {wanted} of the target's "
                 f"parameter_blocks, got {tuple(matrices.shape)}"
+            )
+
+    def check_scales(self, inverse_mass: Array | None, chains: int) -> None:
+        """Raise ValueError for scales beside which matrices are not what a state's are.
+
+        The two commute, as a step takes them to, where scales are the same within each block.
+        """
+        fits = False
+        if inverse_mass is not None and inverse_mass.ndim == 2 and len(inverse_mass) == chains:
+            ends = [(first, first + a * b) for first, a, b in self.blocks.tolist()]
+            parts = [inverse_mass[:, first:end] for first, end in ends]
+            fits = all(bool((part == part[:, :1]).all()) for part in parts)
+        if not fits:
+            raise ValueError(
+                "[MCLMC] expected a state with matrices to have an inverse_mass (C, P) that is the "
+                "same within each of the target's parameter_blocks, got another"
             )
 
     def update(
@@ -138,6 +158,7 @@ class InputScales:
             metric = _between(_drawn(v[known], weight), _drawn(r[known], weight))
             scale = np.trace(metric, axis1=1, axis2=2) / a
             root, inverse = _roots(metric / scale[:, None, None])
+            root = 0.5 * (root + np.swapaxes(root, 1, 2))  # symmetric to the last bit
             mixing[known, at] = root.reshape(-1, a * a)
             scales[known, place] = scale[:, None]
             whitened = np.einsum("cij,cjk,cki->ci", inverse, spread, inverse)
@@ -193,6 +214,17 @@ class InputScales:
         return np.concatenate(parts, axis=1)
 
 
+def blocks_of(density: Density) -> npt.NDArray[np.int64]:
+    """Return a target's blocks (B, 3); ValueError for what are none."""
+    given = np.asarray(density.target.parameter_blocks)
+    if given.ndim != 2 or given.shape[1] != 3 or not np.issubdtype(given.dtype, np.integer):
+        raise ValueError(
+            "[MCLMC] expected the target's parameter_blocks as (B, 3) ints, got "
+            f"{given.dtype} {given.shape}"
+        )
+    return np.ascontiguousarray(given, np.int64)
+
+
 def _drawn(moment: HostArray, weight: float) -> HostArray:
     """Moments (C, a, a) of `weight` vectors, drawn to a multiple of the identity."""
     a = moment.shape[1]
@@ -204,7 +236,7 @@ def _drawn(moment: HostArray, weight: float) -> HostArray:
 def _roots(matrix: HostArray) -> tuple[HostArray, HostArray]:
     """Root of positive matrices (C, a, a), and its inverse."""
     values, vectors = np.linalg.eigh(matrix)
-    root = np.sqrt(np.maximum(values, 1e-12))[:, None, :]
+    root = np.sqrt(np.maximum(values, 1e-12 * values[:, -1:]))[:, None, :]
     turned = np.swapaxes(vectors, 1, 2)
     return (vectors * root) @ turned, (vectors / root) @ turned
 

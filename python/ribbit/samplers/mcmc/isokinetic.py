@@ -14,6 +14,7 @@ from ribbit._arrays import random_numbers
 from ribbit._arrays.namespace import errstate, from_host, to_host
 from ribbit._arrays.threads import Interrupted
 from ribbit.protocols import Array
+from ribbit.samplers.mcmc.input_scales import blocks_of
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.target import Density, total
 
@@ -104,7 +105,7 @@ class Dynamics:
             "turns": turns,
         }
         if mixing is not None:
-            options |= {"blocks": self._density.target.parameter_blocks, "mixing": mixing}
+            options |= {"blocks": blocks_of(self._density), "mixing": mixing}
         if self._native is not None:
             end = self._native(
                 *start[:4],
@@ -152,7 +153,7 @@ class Dynamics:
             own = scale
             if scale is not None and scale.ndim == 2 and not every:
                 own = xp.take(scale, index, axis=0)
-            whitening = _Whitening(own, blocks, None if mixing is None else mixing[rows])
+            whitening = _Scaling(own, blocks, None if mixing is None else mixing[rows])
             q, u, g, terms, gained, error = self._step(here, step_size[rows], whitening, guard)
             level = [levels[row] for row in rows]
             if any(level):
@@ -179,7 +180,7 @@ class Dynamics:
         self,
         here: list[Array],
         step_size: HostArray,
-        whitening: _Whitening,
+        whitening: _Scaling,
         guard: InterruptGuard | None,
     ) -> tuple[Array, Array, Array, Array, HostArray, HostArray]:
         """One step: position, velocity (unit), gradient, terms, gain and error of each chain."""
@@ -215,7 +216,7 @@ class Dynamics:
         return q, u, g, new, gained, np.where(lost, np.nan, error)
 
 
-class _Whitening(NamedTuple):
+class _Scaling(NamedTuple):
     """Scales (P,) or (C, P) and matrices (C, M) of blocks (B, 3) of a batch of chains."""
 
     scale: Array | None

@@ -130,10 +130,13 @@ def scales_of(
         if matrix == "auto":
             return ("layers" if auto and has_layers else None), None
         if matrix == "inputs":
-            if not (has_layers and InputScales.fit(density.target)):
+            lacks = InputScales.lacks(density)
+            if lacks is None and not has_layers:
+                lacks = f"{type(density.target).__name__} without parameter_groups"
+            if lacks is not None:
                 raise ValueError(
                     f"[MCLMC] expected a target with parameter_blocks for {name}='inputs', got "
-                    f"{type(density.target).__name__} without them"
+                    f"{lacks}: 'layers' has a scale for each array"
                 )
             return matrix, None
         if matrix == "layers":
