@@ -1,6 +1,7 @@
 """Matrices of MCLMC for the inputs of each layer: steps, what warmup finds, what it saves."""
 
 import dataclasses
+import warnings
 
 import numpy as np
 import pytest
@@ -173,7 +174,8 @@ def test_native_blocks_lie_in_the_position(blocks, text):
     [
         ([rb.Dense(5), rb.Dense(2, bias=False)], (3,), [[0, 4, 5], [20, 5, 2]]),
         ([rb.Dense(5), rb.LayerNorm(), rb.Dense(2)], (3,), [[0, 4, 5], [30, 6, 2]]),
-        ([rb.Dense(2)], (64,), []),  # 65 with the bias
+        ([rb.Dense(2)], (65,), []),
+        ([rb.Dense(2)], (64,), [[0, 65, 2]]),  # with the bias
         ([rb.Dense(2, bias=False)], (64,), [[0, 64, 2]]),
         ([rb.Dense(2, bias=False)], (1,), []),
         ([rb.Conv2D(4, 3), rb.Flatten(), rb.Dense(2)], (4, 4, 2), [[0, 19, 4], [76, 17, 2]]),
@@ -206,9 +208,8 @@ class Correlated:
 
     def value_and_grad(self, theta, rows=None):
         grad = -4.0 * theta
-        for (first, a, b), precision in zip(
-            self.parameter_blocks.tolist(), self.precisions, strict=True
-        ):
+        blocks = np.array(self.parameter_blocks).tolist()
+        for (first, a, b), precision in zip(blocks, self.precisions, strict=True):
             own = theta[:, first : first + a * b].reshape(-1, a, b)
             grad[:, first : first + a * b] = -(precision @ own).reshape(-1, a * b)
         return 0.5 * np.sum(theta * grad, axis=1), grad
@@ -284,6 +285,19 @@ def test_a_geometric_mean_has_the_right_law():
     assert scales.growth(same_place, same_place)[0] == pytest.approx(1.0)
     double = 4.0 * white.inverse_mass, white.mixing
     assert scales.growth(same_place, double)[0] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e9])
+def test_units_of_parameters_change_nothing(unit):
+    """Of R, whose unit is that of 1 / theta^2, a root is taken, too."""
+    target = Correlated([covariance(4, 10.0, 1)], units=50)
+    scales = InputScales(Density(target, function="test"))
+    v, count = covariance(4, 20.0, 3) * unit**2, 10**7
+    r = np.linalg.inv(v)
+    found = InputProducts((v * (count - 1.0)).reshape(1, -1), (r * count).reshape(1, -1), count)
+    white = scales.whitening(found, np.ones((1, target.dim)), np.ones((1, target.dim)))
+    root = white.mixing.reshape(4, 4) * white.inverse_mass[0, 0] ** 0.5
+    np.testing.assert_allclose(root @ root / unit**2, v / unit**2, rtol=1e-4, atol=1e-5)
 
 
 def test_a_chain_that_has_not_moved_keeps_its_scales():
@@ -381,8 +395,89 @@ def test_states_of_other_scales_are_refused():
         inputs(target).step(dataclasses.replace(early, adaptation=adaptation))
 
 
+@pytest.mark.parametrize("done", [1, 595, 599, 650, 799, 900])
+@pytest.mark.parametrize("mass", [None, "prior", "adapt", "layers"])
+def test_a_warmup_begun_with_other_scales_goes_on(mass, done):
+    """Sums of a window begin together; where none is renewed any more, scales stay."""
+    target = posterior(np.float64)
+    before = MCLMC(target, inverse_mass_matrix=mass)
+    state = before.init(target.init(seed=4, chains=2), seed=4, warmup=1000)
+    state, _ = before.step(state, num_steps=done)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        end, _ = inputs(target).step(state, num_steps=1000 - done + 5)
+    assert np.isfinite(end.position).all()
+    if done < 600:
+        ones = InputScales(Density(target, function="test")).identity(2)
+        assert (end.mixing is None or same(end.mixing, ones)) == (done >= 595)
+    else:
+        assert end.mixing is None
+        if mass is None:
+            assert end.inverse_mass is None
+        else:
+            assert same(end.inverse_mass, state.inverse_mass)
+
+
+def test_states_with_matrices_keep_scales_where_step_and_length_are_given():
+    mixed = inputs(posterior()).sample(2, warmup=200, chains=2, progress=False).state
+    both = {"step_size": 0.05, "decoherence_length": 0.5}
+    for mass in ("layers", "adapt"):
+        state, _ = MCLMC(posterior(), inverse_mass_matrix=mass, **both).step(mixed)
+        assert state.mixing is None
+        assert same(state.inverse_mass, mixed.inverse_mass)
+
+
+@pytest.mark.parametrize("change", ["none", "one of a block", "a chain less"])
+def test_scales_that_do_not_commute_with_matrices_are_refused(change):
+    sampler = inputs(posterior())
+    mixed = sampler.sample(2, warmup=200, chains=2, progress=False).state
+    mass = {"none": None, "a chain less": mixed.inverse_mass[0]}.get(change, mixed.inverse_mass)
+    if change == "one of a block":
+        mass = mass.copy()
+        mass[1, 1] *= 1.5
+    with pytest.raises(ValueError, match="same within each of the target's parameter_blocks"):
+        sampler.step(dataclasses.replace(mixed, inverse_mass=mass))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "text"),
+    [
+        ([[0.0, 3.0, 5.0]], "as .B, 3. ints, got float64"),
+        ([0, 3, 5], "as .B, 3. ints, got int64 .3,."),
+        ([[0, 3]], "as .B, 3. ints, got int64 .1, 2."),
+        ([[0, 3, 6]], "to ascend from 0, below P = 17"),
+    ],
+)
+def test_blocks_of_a_target_are_checked(blocks, text):
+    target = Correlated([covariance(3, 10.0, 1)], units=5)
+    target.parameter_blocks = blocks
+    with pytest.raises(ValueError, match=text):
+        inputs(target)
+
+
+def test_blocks_may_be_a_list():
+    target = Correlated([covariance(3, 10.0, 1)], units=5)
+    options = {"warmup": 200, "chains": 2, "init": np.zeros((2, 17)), "progress": False}
+    whole = inputs(target).sample(3, **options)
+    target.parameter_blocks = target.parameter_blocks.tolist()
+    equal(whole, inputs(target).sample(3, **options))
+
+
 def test_what_has_no_blocks_is_refused():
     with pytest.raises(ValueError, match="expected a target with parameter_blocks"):
         MCLMC(Foreign(posterior()), inverse_mass_matrix="inputs")
+    wide_inputs = rb.Posterior(
+        rb.mlp(100, (70,), 1),
+        np.ones((4, 100)),
+        np.ones(4),
+        prior=rb.Normal(1.0),
+        likelihood=rb.Gaussian(1.0),
+    )
+    with pytest.raises(ValueError, match="got no layer of at most 64 inputs: 'layers'"):
+        inputs(wide_inputs)
+    other = Correlated([covariance(3, 10.0, 1)], units=5)
+    other.array_namespace = pytest.importorskip("array_api_strict")
+    with pytest.raises(ValueError, match="got arrays of another library than NumPy"):
+        inputs(other)
     with pytest.raises(ValueError, match="with adjusted=True, got 'inputs'"):
         MCLMC(posterior(), adjusted=True, inverse_mass_matrix="inputs")
