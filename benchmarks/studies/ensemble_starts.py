@@ -62,7 +62,8 @@ are needed), warmup included; with nothing set its steps are so small that its
 trajectories are cut to 1,024 leapfrogs on average, but on wine, as it warns. "HMC default" is
 `rb.HMC(target).sample(init="ensemble", chains=10)` for as many gradients, on wine alone
 (`--parts hmc-default --sets wine`). "MCLMC inputs" is MCLMC with `inverse_mass_matrix="inputs"`
-(`--parts mclmc-inputs`), all else as it is.
+(`--parts mclmc-inputs`), all else as it is; its rows below are of commits in which it was the
+default of MCLMC.
 
 Where there are several seeds a split counts by its mean over them. A difference is of the splits
 and seeds that both have, each from the same members; its "+-" is the standard error over seeds: of

@@ -3,8 +3,8 @@
 Adjusted: the law does not move (chains that start from it; 5.5 standard errors of six figures,
 false-fail rate 3e-7), planted faults do move it; and the conjugate gate at the shipped defaults.
 Unadjusted: the bias of the variances of Gaussians, at the shipped defaults and below, is as large
-as stated and falls with the energy variance; with whitened inputs the narrowest
-direction has less of it and steps are longer.
+as stated and falls with the energy variance; with whitened inputs, which are not the default, the
+narrowest direction has less of it and steps are longer.
 """
 
 import functools

@@ -164,19 +164,18 @@ class EnergyTuning:
         if self.step_size is None:
             errors = None if before is None else before.errors
             errors = EnergyErrors.start(shape[0]) if errors is None else errors
+        # All sums of a window are of the same positions: those of other scales begin again.
+        sums = None if self.inputs is not None and before and before.products is None else before
         if self.length is None or self.adapts_mass:
-            welford = None if before is None else before.welford
+            welford = None if sums is None else sums.welford
             welford = Welford.start(self._density.xp, shape) if welford is None else welford
         if self.layers is not None:
-            gradients = None if before is None else before.gradients
+            gradients = None if sums is None else sums.gradients
             gradients = self.layers.start(shape[0]) if gradients is None else gradients
             self.layers.check(gradients, shape[0])
         if self.inputs is not None:
-            products = None if before is None else before.products
-            if products is None:  # all sums of a window are of the same positions
-                products = self.inputs.start(shape[0])
-                welford = Welford.start(self._density.xp, shape)
-                gradients = LayerScales(self._density).start(shape[0])
+            products = None if sums is None else sums.products
+            products = self.inputs.start(shape[0]) if products is None else products
             self.inputs.check(products.positions, shape[0])
             self.inputs.check(products.gradients, shape[0])
         return Adaptation(None, welford, errors, gradients=gradients, products=products)
@@ -294,10 +293,11 @@ class EnergyTuning:
         state: MicrocanonicalState,
         *,
         renews: bool,
-    ) -> tuple[Array, Array, HostArray, HostArray | None]:
+    ) -> tuple[Array, Array | None, HostArray, HostArray | None]:
         """Return inverse mass, mixing, spread in their coordinates, and how much longer a step is.
 
-        variance: (C, P) of a window's positions. mass: (C, P) by the arrays.
+        variance: (C, P) of a window's positions. mass: (C, P) by the arrays. Where nothing is
+        renewed, of a state that has matrices.
         """
         inputs, dtype = self.inputs, state.position.dtype
         assert inputs is not None
@@ -306,8 +306,7 @@ class EnergyTuning:
         before = state.mixing
         old = inputs.identity(chains) if before is None else np.asarray(before, np.float64)
         if not renews:
-            spread = inputs.spread(products, variance, scales, old)
-            return mass, old.astype(dtype) if before is None else before, spread, None
+            return mass, before, inputs.spread(products, variance, scales, old), None
         found = inputs.whitening(products, variance, scales)
         ones = np.ones((chains, dim))
         own = ones if state.inverse_mass is None else np.asarray(state.inverse_mass, np.float64)
