@@ -451,15 +451,25 @@ def test_ensemble_starts_compares_a_seed_with_itself() -> None:
     lines = starts_lines({"mclmc": mclmc, "hmc": {0: [0.5]}, "hmc-default": {1: [0.4]}})
     (row,) = ensemble_starts.means(lines)[2]
     assert row[-4:] == ["+0.100 (1 split, seeds: 1)", "+0.400 (1 split, seeds: 1)", "-", "-"]
-    mixed = starts_lines({"mclmc": mclmc, "hmc": {0: [0.5]}, "mclmc-inputs": {0: [0.3]}})
+    mixed = starts_lines({"mclmc": mclmc, "hmc": {0: [0.5]}, "mclmc-layers": {0: [0.3]}})
     (row,) = ensemble_starts.means(mixed)[2]
     assert row[-2:] == ["-0.300 (1 split, seeds: 1)", "-0.200 (1 split, seeds: 1)"]
     assert ensemble_starts.means(starts_lines({"mclmc": {0: [0.6]}}))[2][0][-4:] == 4 * ["-"]
 
 
+def test_ensemble_starts_shows_floors_in_a_table_of_their_own() -> None:
+    """By hand; splits that one part alone has are shown, and no difference is made of them."""
+    lines = starts_lines({"floor": {0: [0.1, 0.3], 1: [0.5]}, "floor-layers": {0: [0.4, 0.4]}})
+    (row,) = ensemble_starts.floors(lines)[2]
+    assert row[:3] == ["wine", "0.200, 0.500", "0.400"]
+    assert row[3].startswith("-0.200 +- 0.100 (1 split")
+    assert ensemble_starts.table(lines)[2] == []
+    assert ensemble_starts.floors(starts_lines({"mclmc": {0: [0.6]}}))[2] == []
+
+
 def test_ensemble_starts_shows_every_line() -> None:
     """A seed that one part alone has is in the table, since it is in the means."""
-    lines = starts_lines({"mclmc": {0: [0.6]}, "mclmc-inputs": {0: [0.3]}, "hmc": {0: [0.5, 0.4]}})
+    lines = starts_lines({"mclmc": {0: [0.6]}, "mclmc-layers": {0: [0.3]}, "hmc": {0: [0.5, 0.4]}})
     _, head, rows = ensemble_starts.table(lines)
     assert [row[:3] for row in rows] == [["wine", "0", "0"], ["wine", "0", "1"]]
     assert rows[0][9:11] == ["0.300", "3.0"]

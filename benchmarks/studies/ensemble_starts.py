@@ -3,9 +3,10 @@
 Every UCI set of the development data, its first splits: a network of four hidden layers of 16 tanh
 and an sd output, ten chains, ``rb.MCLMC(target).sample(1000, init="ensemble", chains=10)`` with
 nothing else set. Test NLL per row (y of sd 1) of the ensemble that chains of HMC start at, of a
-deep ensemble of ten on all rows, of MCLMC, and (``--parts mclmc-inputs``) of MCLMC that whitens the
-inputs of each layer, (``hmc``, ``hmc-default``) of HMC with ten times its gradients, its leapfrogs
-set by hand or by itself.
+deep ensemble of ten on all rows, of MCLMC, and (``--parts mclmc-inputs``, ``mclmc-layers``) of
+MCLMC with the matrix that is not its default, (``hmc``, ``hmc-default``) of HMC with ten times its
+gradients, its leapfrogs set by hand or by itself; (``floor``, ``floor-layers``) of MCLMC with a
+floor under the noise, which changes its default.
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ LEAPFROGS = 200  # of a trajectory of HMC, which by default are 1,024 tiny steps
 PRIOR_SD = 1.0
 # What the warning for wine's six values advises: a step over the root of 12, in sds of y.
 STEPPED = {"wine": 1.0}
+# Of MCLMC: the matrix that is not its default, which is "inputs" where the noise has a floor.
+OTHER = {name: "mclmc-layers" if name in STEPPED else "mclmc-inputs" for name in SETS}
+FLOOR = 0.05  # in sds of y, of parts that try one where there is none
 WANTED = {"concrete": 0.3, "energy": 0.3, "yacht": 0.3, "wine": 0.0}
 EPOCHS = 500  # of the deep ensemble on all rows, its learning rate falling from 0.01 to 0
 PREAMBLE = """
@@ -61,9 +65,12 @@ make about ten times MCLMC's gradients (the table has how many; the first fifty 
 are needed), warmup included; with nothing set its steps are so small that its
 trajectories are cut to 1,024 leapfrogs on average, but on wine, as it warns. "HMC default" is
 `rb.HMC(target).sample(init="ensemble", chains=10)` for as many gradients, on wine alone
-(`--parts hmc-default --sets wine`). "MCLMC inputs" is MCLMC with `inverse_mass_matrix="inputs"`
-(`--parts mclmc-inputs`), all else as it is; its rows below are of commits in which it was the
-default of MCLMC.
+(`--parts hmc-default --sets wine`). MCLMC with nothing set whitens the inputs of each layer
+(`inverse_mass_matrix="inputs"`) where the likelihood is bounded, as with wine's floor, and has one
+scale for each array ("layers") elsewhere. "other matrix" is MCLMC with the other of the two
+(`--parts mclmc-layers --sets wine`, `--parts mclmc-inputs` on the rest), all else as it is; its
+rows below are of commits in which that was the default of MCLMC. The last table is of noise that
+has a floor of 0.05 sds of y (`--parts floor floor-layers --sets concrete energy yacht`).
 
 Where there are several seeds a split counts by its mean over them. A difference is of the splits
 and seeds that both have, each from the same members; its "+-" is the standard error over seeds: of
@@ -94,9 +101,10 @@ def load(name: str, split: int) -> Split:
     return Split(x[train], z[train], x[test], z[test], sd)
 
 
-def posterior(name: str, data: Split) -> rb.Posterior:
+def posterior(name: str, data: Split, floor: float = 0.0) -> rb.Posterior:
     """Return the target: wine with the floor that the warning asks for."""
-    floor = STEPPED[name] / data.y_sd / 12.0**0.5 if name in STEPPED else 0.0
+    if name in STEPPED:
+        floor = STEPPED[name] / data.y_sd / 12.0**0.5
     return rb.Posterior(
         rb.mlp(data.x.shape[1], HIDDEN, 2, activation="tanh"),
         data.x,
@@ -137,6 +145,16 @@ def run_mclmc(name: str, split: int, seed: int, matrix: str = "auto") -> Line:
     }
 
 
+def run_floored(name: str, split: int, seed: int, matrix: str = "auto") -> Line:
+    """NLL of MCLMC where the noise has a floor."""
+    data = load(name, split)
+    sampler = rb.MCLMC(posterior(name, data, FLOOR), inverse_mass_matrix=matrix)
+    begin = time.perf_counter()
+    found = sampler.sample(DRAWS, init="ensemble", chains=CHAINS, seed=seed, progress=False)
+    seconds = time.perf_counter() - begin
+    return {"nll": nll(found, data), "seconds": round(seconds, 2), "gradients": CHAINS * STEPS}
+
+
 def run_hmc(
     name: str, split: int, seed: int, leapfrogs: int | None = LEAPFROGS, first: int = 50
 ) -> Line:
@@ -172,6 +190,9 @@ def run_hmc(
 PARTS: dict[str, Callable[[str, int, int], Line]] = {
     "mclmc": run_mclmc,
     "mclmc-inputs": functools.partial(run_mclmc, matrix="inputs"),
+    "mclmc-layers": functools.partial(run_mclmc, matrix="layers"),
+    "floor": run_floored,
+    "floor-layers": functools.partial(run_floored, matrix="layers"),
     "hmc": run_hmc,
     "hmc-default": functools.partial(run_hmc, leapfrogs=None, first=20),
 }
@@ -193,7 +214,8 @@ def read(path: Path) -> dict[Key, Line]:
 def table(lines: dict[Key, Line]) -> Table:
     """One row per split and seed."""
     rows = []
-    places = {(name, split, seed) for name, split, _, seed in lines}
+    shown = [key for key in lines if not key[2].startswith("floor")]
+    places = {(name, split, seed) for name, split, _, seed in shown}
     for name, split, seed in sorted(places, key=lambda place: (SETS.index(place[0]), *place[1:])):
         own = lines.get((name, split, "mclmc", seed))
         cells = [name, str(split), str(seed)]
@@ -203,11 +225,11 @@ def table(lines: dict[Key, Line]) -> Table:
             figures = own["starts"], own["everything"], own["nll"], own["starts"] - own["nll"]
             cells += [f"{value:.3f}" for value in figures]
             cells += [f"{own['seconds']:.1f}{_loaded(own)}", own["far below"] or "-"]
-        mixed = lines.get((name, split, "mclmc-inputs", seed))
-        if mixed is None:
+        other = lines.get((name, split, OTHER[name], seed))
+        if other is None:
             cells += 2 * ["-"]
         else:
-            cells += [f"{mixed['nll']:.3f}", f"{mixed['seconds']:.1f}{_loaded(mixed)}"]
+            cells += [f"{other['nll']:.3f}", f"{other['seconds']:.1f}{_loaded(other)}"]
         for part in ("hmc", "hmc-default"):
             hmc = lines.get((name, split, part, seed))
             if hmc is None:
@@ -217,7 +239,7 @@ def table(lines: dict[Key, Line]) -> Table:
                 cells += [f"{hmc['seconds']:.0f}{_loaded(hmc)}"]
         rows.append(cells)
     head = ["set", "split", "seed", "starts", "all rows", "MCLMC", "gain", "seconds", "far below"]
-    head += ["MCLMC inputs", "its seconds"]
+    head += ["other matrix", "its seconds"]
     for part in ("HMC", "HMC default"):
         head += [part, "its gradients", "its seconds"]
     return "Every split", head, rows
@@ -240,12 +262,28 @@ def means(lines: dict[Key, Line]) -> Table:
         cells += ["yes" if gain >= WANTED[name] else "no"]
         hmc, default = (_by_split(lines, name, part) for part in ("hmc", "hmc-default"))
         cells += [difference(own, hmc), difference(own, default)]
-        mixed = _by_split(lines, name, "mclmc-inputs")
-        cells += [difference(mixed, own), difference(mixed, hmc)]
+        other = _by_split(lines, name, OTHER[name])
+        cells += [difference(other, own), difference(other, hmc)]
         rows.append(cells)
     head = ["set", "of", "starts", "all rows", "MCLMC", "gain", "wanted", "met"]
-    head += ["MCLMC - HMC", "MCLMC - HMC default", "inputs - MCLMC", "inputs - HMC"]
+    head += ["MCLMC - HMC", "MCLMC - HMC default", "other matrix - MCLMC", "other matrix - HMC"]
     return "Means over the splits", head, rows
+
+
+def floors(lines: dict[Key, Line]) -> Table:
+    """Return what the default makes of a floor, and "layers", of each split."""
+    rows = []
+    for name in SETS:
+        own, layers = (_by_split(lines, name, part) for part in ("floor", "floor-layers"))
+        if not own:
+            continue
+        cells = [name]
+        for of in (own, layers):
+            each = [f"{_mean([line['nll'] for line in of[split]]):.3f}" for split in sorted(of)]
+            cells.append(", ".join(each) or "-")
+        rows.append([*cells, difference(own, layers)])
+    head = ["set", "MCLMC, splits", '"layers", splits', 'MCLMC - "layers"']
+    return f"With a floor of {FLOOR} sds of y", head, rows
 
 
 def difference(own: dict[int, list[Line]], other: dict[int, list[Line]]) -> str:
@@ -343,10 +381,10 @@ def main(arguments: list[str] | None = None) -> int:
     for row in summary[2]:
         print("  ".join(row))
     if given.write is not None:
-        command = "python -m benchmarks.ensemble_starts --parts mclmc mclmc-inputs hmc --write"
+        command = "python -m benchmarks.ensemble_starts --parts mclmc hmc --write"
         about = facts({"ribbit": rb.__version__, "numpy": np.__version__}, command)
         about += origins(lines)
         given.write.write_text(
-            markdown("Ensemble starts", PREAMBLE, [summary, table(lines)], about)
+            markdown("Ensemble starts", PREAMBLE, [summary, table(lines), floors(lines)], about)
         )
     return stop.status or (0 if all("no" not in row for row in summary[2]) else 1)

@@ -163,6 +163,10 @@ class LogDensity(Protocol):
         in C order, such as the weights of a layer and behind them, as one more input, its biases.
         MCLMC whitens the inputs of each where its ``inverse_mass_matrix`` is "inputs", of NumPy
         arrays alone. Needs ``parameter_groups``. Default None.
+    ``bounded_likelihood``
+        True where no row's likelihood grows beyond all bounds, as that of classes, of counts and of
+        y whose noise is known or has a floor. MCLMC's default then is "inputs", where there are
+        ``parameter_blocks``. Default False.
     ``shared_prior_sd``
         The one prior sd that all network weights share, or None (default). Gives HMC's default
         trajectory length.

@@ -60,6 +60,11 @@ class Likelihood:
         return False
 
     @property
+    def bounded(self) -> bool:
+        """Whether the density of a row of y has a bound, whatever the outputs and the noise."""
+        return not self.learns_noise
+
+    @property
     def parameters(self) -> tuple[float, float]:
         """Known scale of the noise for a backend, else 1, and a second constant, else 0."""
         return 1.0, 0.0
@@ -292,6 +297,11 @@ class HeteroscedasticGaussian(Likelihood):
                 f"got {self.min_sd!r}"
             )
         object.__setattr__(self, "min_sd", abs(floor))
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there is a floor: without one the sd may vanish where the mean is right."""
+        return self.min_sd > 0.0
 
     @property
     def parameters(self) -> tuple[float, float]:

@@ -396,6 +396,11 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         return self._spec.parameter_blocks if self.array_namespace is np else None
 
     @property
+    def bounded_likelihood(self) -> bool:
+        """See :class:`ribbit.protocols.LogDensity`."""
+        return self.likelihood.bounded
+
+    @property
     def flat(self) -> bool:
         """Whether y was (N,), so that predictions of a single output are (N,) and not (N, 1)."""
         return self._spec.flat

@@ -127,8 +127,11 @@ def scales_of(
     name, has_layers = "inverse_mass_matrix", LayerScales.fit(density.target)
     if isinstance(matrix, str):
         checks.choice("MCLMC", name, matrix, ("auto", "prior", "adapt", "layers", "inputs"))
+        if matrix == "auto" and auto and has_layers:
+            whitens = getattr(density.target, "bounded_likelihood", False)
+            return ("inputs" if whitens and InputScales.lacks(density) is None else "layers"), None
         if matrix == "auto":
-            return ("layers" if auto and has_layers else None), None
+            return None, None
         if matrix == "inputs":
             lacks = InputScales.lacks(density)
             if lacks is None and not has_layers:

@@ -70,16 +70,18 @@ class MCLMC(Sampler):
         Diagonal: the squares of the scales by which parameters are divided first. "layers": one
         scale for each array of weights or biases, in warmup and for each chain, from the variances
         of its positions there and from its gradients, which differ between layers by far more than
-        within one. "auto": that, where the target has ``parameter_groups``, as a
-        :class:`ribbit.Posterior` does, and neither step nor length is given; else, and when
-        adjusted, ones. "inputs": beside these, for each layer of up to 64 inputs (the biases are
+        within one. "inputs": beside these, for each layer of up to 64 inputs (the biases are
         one more), one matrix that its units share, by which their weights are whitened, from second
-        moments of the same positions and gradients: steps are longer. Networks of little noise,
-        whose chains stay in their modes, then predict most rows better, and rows whose y is unlike
-        that of rows near them worse. Found in the first 60 % of warmup: a state that has come
-        farther keeps what it has. Needs ``parameter_blocks``, which a posterior in host memory has;
-        not when adjusted. "prior": the variance of the tempered prior. "adapt": the
-        variances of each chain in warmup. None: ones.
+        moments of the same positions and gradients: steps are longer. Found in the first 60 % of
+        warmup: a state that has come farther keeps what it has. Needs ``parameter_blocks``, which a
+        posterior in host memory has; not when adjusted. "auto": one of these two where the target
+        has ``parameter_groups``, as a :class:`ribbit.Posterior` does, and neither step nor length
+        is given; else, and when adjusted, ones. It is "inputs" where the target has what that needs
+        and its likelihood is bounded, as with classes, counts and noise that is known or has a
+        floor. Elsewhere the noise of networks gets as small as their rows allow: with "inputs" they
+        predict most rows better still, and rows whose y is unlike that of rows near them worse.
+        "prior": the variance of the tempered prior. "adapt": the variances of each chain in warmup.
+        None: ones.
     integrator : {"leapfrog", "minimal_norm"}
         The second has two gradients in a step and takes steps more than twice as long.
     target_acceptance : float
