@@ -45,7 +45,7 @@ LEAPFROGS = 200  # of a trajectory of HMC, which by default are 1,024 tiny steps
 PRIOR_SD = 1.0
 # What the warning for wine's six values advises: a step over the root of 12, in sds of y.
 STEPPED = {"wine": 1.0}
-# Of MCLMC: the matrix that is not its default, which is "inputs" where the noise has a floor.
+# Of MCLMC: the matrix that is not its default, "inputs" where the noise has a floor like wine's.
 OTHER = {name: "mclmc-layers" if name in STEPPED else "mclmc-inputs" for name in SETS}
 FLOOR = 0.05  # in sds of y, of parts that try one where there is none
 WANTED = {"concrete": 0.3, "energy": 0.3, "yacht": 0.3, "wine": 0.0}
@@ -66,8 +66,8 @@ are needed), warmup included; with nothing set its steps are so small that its
 trajectories are cut to 1,024 leapfrogs on average, but on wine, as it warns. "HMC default" is
 `rb.HMC(target).sample(init="ensemble", chains=10)` for as many gradients, on wine alone
 (`--parts hmc-default --sets wine`). MCLMC with nothing set whitens the inputs of each layer
-(`inverse_mass_matrix="inputs"`) where the likelihood is bounded, as with wine's floor, and has one
-scale for each array ("layers") elsewhere. "other matrix" is MCLMC with the other of the two
+(`inverse_mass_matrix="inputs"`) where the noise has a floor of 0.05 or more, as on wine, and has
+one scale for each array ("layers") elsewhere. "other matrix" is MCLMC with the other of the two
 (`--parts mclmc-layers --sets wine`, `--parts mclmc-inputs` on the rest), all else as it is; its
 rows below are of commits in which that was the default of MCLMC. The last table is of noise that
 has a floor of 0.05 sds of y (`--parts floor floor-layers --sets concrete energy yacht`).

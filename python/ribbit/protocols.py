@@ -163,10 +163,10 @@ class LogDensity(Protocol):
         in C order, such as the weights of a layer and behind them, as one more input, its biases.
         MCLMC whitens the inputs of each where its ``inverse_mass_matrix`` is "inputs", of NumPy
         arrays alone. Needs ``parameter_groups``. Default None.
-    ``bounded_likelihood``
-        True where no row's likelihood grows beyond all bounds, as that of classes, of counts and of
-        y whose noise is known or has a floor. MCLMC's default then is "inputs", where there are
-        ``parameter_blocks``. Default False.
+    ``noise_floor``
+        The least sd that noise can have which a network makes for every row, in units of y: sds of
+        y where it is standardised. From 0.05 on MCLMC's default is "inputs", where there are
+        ``parameter_blocks``. Default 0.
     ``shared_prior_sd``
         The one prior sd that all network weights share, or None (default). Gives HMC's default
         trajectory length.

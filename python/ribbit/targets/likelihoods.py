@@ -60,9 +60,9 @@ class Likelihood:
         return False
 
     @property
-    def bounded(self) -> bool:
-        """Whether the density of a row of y has a bound, whatever the outputs and the noise."""
-        return not self.learns_noise
+    def noise_floor(self) -> float:
+        """Least sd that noise of the network's making can have; 0 where there is none or any."""
+        return 0.0
 
     @property
     def parameters(self) -> tuple[float, float]:
@@ -299,9 +299,9 @@ class HeteroscedasticGaussian(Likelihood):
         object.__setattr__(self, "min_sd", abs(floor))
 
     @property
-    def bounded(self) -> bool:
-        """Whether there is a floor: without one the sd may vanish where the mean is right."""
-        return self.min_sd > 0.0
+    def noise_floor(self) -> float:
+        """The least sd, `min_sd`."""
+        return self.min_sd
 
     @property
     def parameters(self) -> tuple[float, float]:

@@ -396,9 +396,9 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         return self._spec.parameter_blocks if self.array_namespace is np else None
 
     @property
-    def bounded_likelihood(self) -> bool:
+    def noise_floor(self) -> float:
         """See :class:`ribbit.protocols.LogDensity`."""
-        return self.likelihood.bounded
+        return self.likelihood.noise_floor
 
     @property
     def flat(self) -> bool:

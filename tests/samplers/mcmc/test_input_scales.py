@@ -318,56 +318,45 @@ def inputs(target):
 
 
 @pytest.mark.parametrize(
-    ("likelihood", "outputs", "bounded"),
+    ("likelihood", "outputs", "floor"),
     [
-        (rb.Gaussian(0.3), 1, True),
-        (rb.Gaussian(), 1, False),
-        (rb.StudentTNoise(4.0, 0.3), 1, True),
-        (rb.StudentTNoise(4.0), 1, False),
-        (rb.HeteroscedasticGaussian(), 2, False),
-        (rb.HeteroscedasticGaussian(min_sd=1e-3), 2, True),
-        (rb.Categorical(), 2, True),
-        (rb.Bernoulli(), 1, True),
-        (rb.Poisson(), 1, True),
+        (rb.Gaussian(0.3), 1, 0.0),
+        (rb.Gaussian(), 1, 0.0),
+        (rb.HeteroscedasticGaussian(), 2, 0.0),
+        (rb.HeteroscedasticGaussian(min_sd=0.049), 2, 0.049),
+        (rb.HeteroscedasticGaussian(min_sd=0.05), 2, 0.05),
+        (rb.HeteroscedasticGaussian(min_sd=3.0), 2, 3.0),
+        (rb.Categorical(), 2, 0.0),
     ],
     ids=repr,
 )
-def test_inputs_are_mixed_by_default_where_no_density_of_a_row_is_without_bound(
-    likelihood, outputs, bounded
-):
-    """The bound is looked for: outputs that are right, and the noise as small as can be."""
-    x = np.linspace(-1.0, 1.0, 12)[:, None]
-    y = np.arange(12) % 2
+def test_inputs_are_mixed_by_default_where_the_noise_has_a_floor(likelihood, outputs, floor):
+    x, y = np.linspace(-1.0, 1.0, 12)[:, None], np.arange(12) % 2
     target = rb.Posterior(
         rb.mlp(1, (3,), outputs), x, y, prior=rb.Normal(1.0), likelihood=likelihood
     )
-    assert target.bounded_likelihood == bounded
-    right = np.zeros((1, 2, outputs))
-    right[..., 0] = [0.0, 1.0]
-    if isinstance(likelihood, rb.HeteroscedasticGaussian):
-        right[..., 1] = -30.0  # raw sds: 1e-13
-    noise = np.array([-30.0]) if likelihood.learns_noise else None
-    highest = np.max(likelihood.log_likelihood(right, np.array([[0.0], [1.0]]), noise))
-    assert (highest < 10.0) == bounded
+    assert target.noise_floor == floor
     options = {"warmup": 100, "chains": 1, "progress": False}
-    draws = MCLMC(target).sample(2, **options)
-    assert draws.settings["inverse_mass_matrix"] == ("inputs" if bounded else "layers")
-    assert (draws.state.mixing is not None) == bounded
-    said = MCLMC(target, inverse_mass_matrix="layers" if bounded else "inputs")
-    assert (said.sample(2, **options).state.mixing is None) == bounded
+    draws, mixes = MCLMC(target).sample(2, **options), floor >= 0.05
+    assert draws.settings["inverse_mass_matrix"] == ("inputs" if mixes else "layers")
+    assert (draws.state.mixing is not None) == mixes
+    said = MCLMC(target, inverse_mass_matrix="layers" if mixes else "inputs")
+    assert (said.sample(2, **options).state.mixing is None) == mixes
 
 
-def test_a_bounded_likelihood_without_blocks_and_a_stated_step_have_no_matrices():
-    target = posterior()
-    assert target.bounded_likelihood
+def test_a_floor_without_blocks_or_beside_a_stated_step_has_no_matrices():
+    floor = rb.HeteroscedasticGaussian(min_sd=0.1)
+    x = np.eye(65)
+    one = rb.Posterior(rb.mlp(65, (3,), 2), x, x[:, 0], prior=rb.Normal(1.0), likelihood=floor)
+    assert MCLMC(one).settings["inverse_mass_matrix"] == "inputs"
     for options in ({"step_size": 0.01}, {"decoherence_length": 1.0}, {"adjusted": True}):
-        assert MCLMC(target, **options).settings["inverse_mass_matrix"] is None
+        assert MCLMC(one, **options).settings["inverse_mass_matrix"] is None
     wide = rb.Posterior(
-        rb.Model([rb.Dense(1)], input_shape=(65,)),
-        np.eye(65),
-        np.zeros(65),
+        rb.Model([rb.Dense(2)], input_shape=(65,)),
+        x,
+        x[:, 0],
         prior=rb.Normal(1.0),
-        likelihood=rb.Gaussian(1.0),
+        likelihood=floor,
     )
     assert MCLMC(wide).settings["inverse_mass_matrix"] == "layers"
 
@@ -414,7 +403,7 @@ def test_a_warmup_goes_on_from_a_file(done, tmp_path):
 def test_states_of_other_scales_are_refused():
     target = posterior()
     mixed = inputs(target).sample(2, warmup=200, chains=2, progress=False).state
-    for mass in ("layers", "adapt", None, "prior"):
+    for mass in ("auto", "layers", "adapt", None, "prior"):
         with pytest.raises(ValueError, match="got one of other scales"):
             MCLMC(target, inverse_mass_matrix=mass).sample(2, resume=mixed, progress=False)
     both = {"step_size": 0.05, "decoherence_length": 0.5}

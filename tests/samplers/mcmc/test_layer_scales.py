@@ -125,8 +125,7 @@ def test_of_a_gaussian_scales_are_the_sds_of_each_group():
 
 def test_a_network_has_a_scale_for_each_array():
     target = posterior()
-    layers = MCLMC(target, inverse_mass_matrix="layers")
-    draws = layers.sample(5, warmup=400, chains=2, progress=False)
+    draws = MCLMC(target).sample(5, warmup=400, chains=2, progress=False)
     groups = target.parameter_groups.tolist()
     assert groups == [p.offset for p in target.model.parameters] + (
         [target.model.dim] if target.likelihood.learns_noise else []
@@ -162,8 +161,7 @@ def test_groups_of_learned_noise_of_learned_scales_and_of_an_integrated_layer():
 
 
 def test_layers_are_the_default_where_step_and_length_are_found():
-    x = np.linspace(-1, 1, 30)[:, None]
-    target = rb.Posterior(rb.mlp(1, (3,), 1), x, x, prior=rb.Normal(1.0), likelihood=rb.Gaussian())
+    target = posterior()
     assert MCLMC(target).settings["inverse_mass_matrix"] == "layers"
     for options in ({"step_size": 0.01}, {"decoherence_length": 1.0}, {"adjusted": True}):
         assert MCLMC(target, **options).settings["inverse_mass_matrix"] is None

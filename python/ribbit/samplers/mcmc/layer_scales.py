@@ -43,6 +43,10 @@ HostArray: TypeAlias = "npt.NDArray[np.float64]"
 # steepest: few of a single log noise are known, and a scale that is too small does less harm.
 _DOUBT = 5.0
 
+# A noise floor, in units of y, from which "inputs" is the default: with 0.01 single rows of energy
+# are predicted as badly as without one, with 0.05 none is (docs/ensemble_starts.md).
+_FLOOR = 0.05
+
 
 class LayerScales:
     """Inverse mass of chains, the same within each array of parameters.
@@ -121,15 +125,16 @@ def scales_of(
 ) -> tuple[str | None, Array | None]:
     """Return where scales come from, "given" for an array, and what is fixed of them.
 
-    auto: whether "auto" may be "layers": nobody has stated a step or a length in coordinates of his
-    own. Adjusted chains of NumPyro's small network need 15 % more gradients with it.
+    auto: whether "auto" may be "layers" or "inputs": nobody has stated a step or a length in
+    coordinates of his own. Adjusted chains of NumPyro's small network need 15 % more gradients with
+    "layers".
     """
     name, has_layers = "inverse_mass_matrix", LayerScales.fit(density.target)
     if isinstance(matrix, str):
         checks.choice("MCLMC", name, matrix, ("auto", "prior", "adapt", "layers", "inputs"))
         if matrix == "auto" and auto and has_layers:
-            whitens = getattr(density.target, "bounded_likelihood", False)
-            return ("inputs" if whitens and InputScales.lacks(density) is None else "layers"), None
+            floored = getattr(density.target, "noise_floor", 0.0) >= _FLOOR
+            return ("inputs" if floored and InputScales.lacks(density) is None else "layers"), None
         if matrix == "auto":
             return None, None
         if matrix == "inputs":
