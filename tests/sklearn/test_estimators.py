@@ -96,6 +96,23 @@ def test_quantiles_and_samples_have_the_shapes_of_the_field() -> None:
     assert both.score(x, np.stack([y, -3.0 * y], axis=1)) > 0.5
 
 
+def test_scales_are_of_arrays_unless_something_else_is_stated() -> None:
+    """Of whole numbers, whose noise has a floor with which MCLMC would whiten inputs."""
+    x, y = table()
+    y = np.round(y / 200.0)
+    chains = {"method": "mclmc", "epochs": None, "draws": 4, "warmup": 100, "thin": 1}
+    for options, found in (
+        (None, "layers"),
+        ({"inverse_mass_matrix": "inputs"}, "inputs"),
+        ({"step_size": 1e-3}, None),
+        ({"step_size": 1e-3, "inverse_mass_matrix": "layers"}, "layers"),
+        ({"adjusted": True}, None),
+    ):
+        model = regressor(**chains, options=options).fit(x, y)
+        assert model.posterior_.noise_floor > 0.05
+        assert model.draws_.settings["inverse_mass_matrix"] == found
+
+
 def test_noise_is_of_the_kind_that_was_asked_for() -> None:
     x, y = table()
     assert regressor(noise=20.0).fit(x, y).predict(x, return_std=True)[1].min() >= 20.0

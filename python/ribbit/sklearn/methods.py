@@ -63,8 +63,14 @@ class Fit:
 
 
 CHAINS = {
+    # Matrices of inputs, which a noise with a floor would have by default, take half as long again
+    # to the same verdict: on wine, whose y takes six values, 17 s for 11.
     "mclmc": Chains(
-        MCLMC, {"energy_variance": (0.5, 0.01)}, warmup=10_000, most=3000, work=50_000_000
+        MCLMC,
+        {"energy_variance": (0.5, 0.01), "inverse_mass_matrix": "layers"},
+        warmup=10_000,
+        most=3000,
+        work=50_000_000,
     ),
     "hmc": Chains(HMC, {"num_leapfrog_steps": 100}, warmup=250),
     "nuts": Chains(NUTS, {"max_tree_depth": 8}, warmup=250),
@@ -80,6 +86,8 @@ FITS = {
     "swag": Fit(SWAG, 5e-3, {"swag_learning_rate": 1e-3}, many=True, stops=False),
 }
 METHODS = (*CHAINS, *FITS)
+# Options of MCLMC beside which it has no scales: a step and a length are in the user's coordinates.
+_STATED = {"step_size", "decoherence_length", "adjusted"}
 _FIRST, _FEWEST = 100, 250  # draws of a chain: before it is judged, and those it may always take
 _BYTES = 1 << 25  # of the draws of all chains, beyond those
 _RHAT, _ESS = 1.03, 400.0  # that end it; the verdict on more predictions is at 1.05
@@ -226,6 +234,9 @@ def _sampled(plan: Plan, how: Chains, target: Posterior, x: Any, seed: int) -> D
     options = {**how.options, **plan.options}
     if "trajectory_length" in plan.options:
         options.pop("num_leapfrog_steps", None)
+    if _STATED & plan.options.keys():
+        options.pop("inverse_mass_matrix", None)
+        options.update(plan.options)
     if how.batches:
         options.setdefault("batch_size", _batch(plan, target.num_rows))
     number: dict[str, Any] = {"num_draws": plan.draws}
