@@ -459,10 +459,12 @@ def test_ensemble_starts_compares_a_seed_with_itself() -> None:
 
 def test_ensemble_starts_shows_floors_in_a_table_of_their_own() -> None:
     """By hand; splits that one part alone has are shown, and no difference is made of them."""
-    lines = starts_lines({"floor": {0: [0.1, 0.3], 1: [0.5]}, "floor-layers": {0: [0.4, 0.4]}})
-    (row,) = ensemble_starts.floors(lines)[2]
-    assert row[:3] == ["wine", "0.200, 0.500", "0.400"]
-    assert row[3].startswith("-0.200 +- 0.100 (1 split")
+    lines = starts_lines({"floor": {0: [0.1, 0.3], 2: [0.5]}, "floor-layers": {0: [0.4, 0.4]}})
+    lines |= starts_lines({"small-floor-layers": {1: [0.7]}})
+    row, small = ensemble_starts.floors(lines)[2]
+    assert row[:5] == ["wine", "0.05", "0, 2", "0.200, 0.500", "0.400, nan"]
+    assert row[5].startswith("-0.200 +- 0.100 (1 split")
+    assert small == ["wine", "0.01", "1", "nan", "0.700", "-"]
     assert ensemble_starts.table(lines)[2] == []
     assert ensemble_starts.floors(starts_lines({"mclmc": {0: [0.6]}}))[2] == []
 

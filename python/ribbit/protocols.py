@@ -156,17 +156,17 @@ class LogDensity(Protocol):
         that sd is infinite. Needed by ``inverse_mass_matrix="prior"``.
     ``parameter_groups``
         (K,) ints, ascending from 0: where in a position each array of parameters begins, those of a
-        layer's weights, of its biases and so on. MCLMC has one scale for each of them
-        where its ``inverse_mass_matrix`` is "layers", as it is by default.
+        layer's weights, of its biases and so on. MCLMC has one scale for each of them where its
+        ``inverse_mass_matrix`` is "layers", as it is by default without a ``noise_floor``.
     ``parameter_blocks``
         (B, 3) ints, ascending: the first parameter, inputs and outputs of blocks (inputs, outputs)
         in C order, such as the weights of a layer and behind them, as one more input, its biases.
         MCLMC whitens the inputs of each where its ``inverse_mass_matrix`` is "inputs", of NumPy
         arrays alone. Needs ``parameter_groups``. Default None.
     ``noise_floor``
-        The least sd that noise can have which a network makes for every row, in units of y: sds of
-        y where it is standardised. From 0.05 on MCLMC's default is "inputs", where there are
-        ``parameter_blocks``. Default 0.
+        The least sd of noise that a network makes for every row, in the units of y that the target
+        has. From 0.05 on, which is meant for y of sd 1, MCLMC's default is "inputs", where there
+        are ``parameter_blocks``. Default 0.
     ``shared_prior_sd``
         The one prior sd that all network weights share, or None (default). Gives HMC's default
         trajectory length.

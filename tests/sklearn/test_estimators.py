@@ -107,6 +107,7 @@ def test_scales_are_of_arrays_unless_something_else_is_stated() -> None:
         ({"step_size": 1e-3}, None),
         ({"step_size": 1e-3, "inverse_mass_matrix": "layers"}, "layers"),
         ({"adjusted": True}, None),
+        ({"adjusted": False, "step_size": "auto", "decoherence_length": "auto"}, "layers"),
     ):
         model = regressor(**chains, options=options).fit(x, y)
         assert model.posterior_.noise_floor > 0.05

@@ -86,8 +86,6 @@ FITS = {
     "swag": Fit(SWAG, 5e-3, {"swag_learning_rate": 1e-3}, many=True, stops=False),
 }
 METHODS = (*CHAINS, *FITS)
-# Options of MCLMC beside which it has no scales: a step and a length are in the user's coordinates.
-_STATED = {"step_size", "decoherence_length", "adjusted"}
 _FIRST, _FEWEST = 100, 250  # draws of a chain: before it is judged, and those it may always take
 _BYTES = 1 << 25  # of the draws of all chains, beyond those
 _RHAT, _ESS = 1.03, 400.0  # that end it; the verdict on more predictions is at 1.05
@@ -230,13 +228,18 @@ def judged(x: Any) -> Any:
     return x[:: -(-len(x) // _JUDGED)]
 
 
+def _stated(options: dict[str, Any]) -> bool:
+    """Whether MCLMC has no scales unless told: a step or a length has the user's coordinates."""
+    given = [options.get(name, "auto") for name in ("step_size", "decoherence_length")]
+    return bool(options.get("adjusted")) or any(not isinstance(value, str) for value in given)
+
+
 def _sampled(plan: Plan, how: Chains, target: Posterior, x: Any, seed: int) -> Draws:
     options = {**how.options, **plan.options}
     if "trajectory_length" in plan.options:
         options.pop("num_leapfrog_steps", None)
-    if _STATED & plan.options.keys():
+    if "inverse_mass_matrix" not in plan.options and _stated(plan.options):
         options.pop("inverse_mass_matrix", None)
-        options.update(plan.options)
     if how.batches:
         options.setdefault("batch_size", _batch(plan, target.num_rows))
     number: dict[str, Any] = {"num_draws": plan.draws}

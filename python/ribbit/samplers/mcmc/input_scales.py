@@ -22,6 +22,7 @@ from ribbit._arrays import checks
 from ribbit._arrays.namespace import to_host
 from ribbit.protocols import Array
 from ribbit.results.state import InputProducts
+from ribbit.samplers.mcmc import matrices
 from ribbit.samplers.run.target import Density
 
 if TYPE_CHECKING:
@@ -157,11 +158,10 @@ class InputScales:
             spread = v[known]
             metric = _between(_drawn(v[known], weight), _drawn(r[known], weight))
             scale = np.trace(metric, axis1=1, axis2=2) / a
-            root, inverse = _roots(metric / scale[:, None, None])
-            root = 0.5 * (root + np.swapaxes(root, 1, 2))  # symmetric to the last bit
+            root, over = matrices.roots(metric / scale[:, None, None])
             mixing[known, at] = root.reshape(-1, a * a)
             scales[known, place] = scale[:, None]
-            whitened = np.einsum("cij,cjk,cki->ci", inverse, spread, inverse)
+            whitened = np.einsum("cij,cjk,cki->ci", over, spread, over)
             squares[known, place] = np.repeat(whitened / scale[:, None], b, axis=1)
         return Whitening(scales, mixing, np.sqrt(squares.sum(axis=1)))
 
@@ -176,8 +176,8 @@ class InputScales:
         squares = variance / inverse_mass
         for (first, a, b), at in zip(self.blocks.tolist(), self._places(), strict=True):
             v = found.positions[:, at].reshape(-1, a, a) / (found.count - 1.0)
-            inverse = np.linalg.inv(mixing[:, at].reshape(-1, a, a))
-            own = np.einsum("cij,cjk,cki->ci", inverse, v, inverse)
+            over = matrices.inverse(mixing[:, at].reshape(-1, a, a))
+            own = np.einsum("cij,cjk,cki->ci", over, v, over)
             scale = inverse_mass[:, first : first + a * b].reshape(-1, a, b)
             squares[:, first : first + a * b] = (own[:, :, None] / scale).reshape(-1, a * b)
         found_spread: HostArray = np.sqrt(squares.sum(axis=1))
@@ -196,7 +196,8 @@ class InputScales:
         for (first, a, b), at in zip(self.blocks.tolist(), self._places(), strict=True):
             old, new = (one[1][:, at].reshape(-1, a, a) for one in (before, after))
             place = slice(first, first + a * b)
-            ratio[:, place] *= np.linalg.norm(np.linalg.solve(old, new), 2, axis=(1, 2))[:, None]
+            turned = matrices.product(matrices.inverse(old), new)
+            ratio[:, place] *= matrices.stretch(turned)[:, None]
         largest: HostArray = ratio.max(axis=1)
         return largest
 
@@ -233,18 +234,10 @@ def _drawn(moment: HostArray, weight: float) -> HostArray:
     return drawn
 
 
-def _roots(matrix: HostArray) -> tuple[HostArray, HostArray]:
-    """Root of positive matrices (C, a, a), and its inverse."""
-    values, vectors = np.linalg.eigh(matrix)
-    root = np.sqrt(np.maximum(values, 1e-12 * values[:, -1:]))[:, None, :]
-    turned = np.swapaxes(vectors, 1, 2)
-    return (vectors * root) @ turned, (vectors / root) @ turned
-
-
 def _between(v: HostArray, r: HostArray) -> HostArray:
     """Geometric mean of v and the inverse of r (C, a, a)."""
-    root, inverse = _roots(r)
-    middle, _ = _roots(root @ v @ root)
-    found = inverse @ middle @ inverse
+    root, over = matrices.roots(r)
+    middle, _ = matrices.roots(matrices.product(root, v, root))
+    found = matrices.product(over, middle, over)
     mean: HostArray = 0.5 * (found + np.swapaxes(found, 1, 2))
     return mean

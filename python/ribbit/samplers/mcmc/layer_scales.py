@@ -43,8 +43,8 @@ HostArray: TypeAlias = "npt.NDArray[np.float64]"
 # steepest: few of a single log noise are known, and a scale that is too small does less harm.
 _DOUBT = 5.0
 
-# A noise floor, in units of y, from which "inputs" is the default: with 0.01 single rows of energy
-# are predicted as badly as without one, with 0.05 none is (docs/ensemble_starts.md).
+# A noise floor, in units of y, from which "inputs" is the default: with 0.01 a single row of energy
+# is predicted as badly as without one, with 0.05 none is (docs/ensemble_starts.md).
 _FLOOR = 0.05
 
 
@@ -133,7 +133,8 @@ def scales_of(
     if isinstance(matrix, str):
         checks.choice("MCLMC", name, matrix, ("auto", "prior", "adapt", "layers", "inputs"))
         if matrix == "auto" and auto and has_layers:
-            floored = getattr(density.target, "noise_floor", 0.0) >= _FLOOR
+            floor = getattr(density.target, "noise_floor", None)
+            floored = floor is not None and checks.real("MCLMC", "noise_floor", floor) >= _FLOOR
             return ("inputs" if floored and InputScales.lacks(density) is None else "layers"), None
         if matrix == "auto":
             return None, None

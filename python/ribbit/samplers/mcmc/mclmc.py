@@ -77,10 +77,11 @@ class MCLMC(Sampler):
         posterior in host memory has; not when adjusted. "auto": one of these two where the target
         has ``parameter_groups``, as a :class:`ribbit.Posterior` does, and neither step nor length
         is given; else, and when adjusted, ones. It is "inputs" where the target has what that needs
-        and a ``noise_floor`` of 0.05 or more, as ``HeteroscedasticGaussian(min_sd=0.05)`` has: with
-        less or none, chains that go farther predict most rows better, and rows whose y is unlike
-        that of rows near them worse. "prior": the variance of the tempered prior. "adapt": the
-        variances of each chain in warmup. None: ones.
+        and a ``noise_floor`` of 0.05 or more, meant for y of sd 1, as
+        ``HeteroscedasticGaussian(min_sd=0.05)`` has: networks whose noise has a smaller one or none
+        then predict most rows better, and rows whose y is unlike that of rows near them worse.
+        "prior": the variance of the tempered prior. "adapt": the variances of each chain in warmup.
+        None: ones.
     integrator : {"leapfrog", "minimal_norm"}
         The second has two gradients in a step and takes steps more than twice as long.
     target_acceptance : float
