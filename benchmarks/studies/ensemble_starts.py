@@ -72,8 +72,9 @@ one scale for each array ("layers") elsewhere. "other matrix" is MCLMC with the 
 (`--parts mclmc-layers --sets wine`, `--parts mclmc-inputs` on the rest), all else as it is; its
 rows below are of commits in which that was the default of MCLMC. The last table is of noise that
 has a floor of 0.05 sds of y (`--parts floor floor-layers --sets concrete energy yacht`), from which
-on "inputs" is the default, and of 0.01 on the split where it does most harm without one
-(`--parts small-floor small-floor-layers`).
+on "inputs" is the default, and of 0.01 on two splits, one of which has the row that is predicted
+worst by "inputs" without a floor (`--parts small-floor small-floor-layers --sets energy --splits
+2`).
 
 Where there are several seeds a split counts by its mean over them. A difference is of the splits
 and seeds that both have, each from the same members; its "+-" is the standard error over seeds: of

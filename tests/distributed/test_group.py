@@ -72,6 +72,9 @@ RUNS: dict[str, Callable[[rb.Posterior], rb.Draws]] = {
     ),
     "NUTS": lambda t: rb.NUTS(t, max_tree_depth=2).sample(4, warmup=6, chains=2, seed=5),
     "MCLMC": lambda t: rb.MCLMC(t).sample(3, warmup=100, thin=4, chains=2, seed=5),
+    "MCLMC inputs": lambda t: rb.MCLMC(t, inverse_mass_matrix="inputs").sample(
+        3, warmup=100, thin=4, chains=2, seed=5
+    ),
     "SGLD": lambda t: rb.SGLD(t, step_size=1e-5, batch_size=None).sample(4, warmup=3, chains=2),
     "until": lambda t: rb.HMC(t, num_leapfrog_steps=2).sample(
         until=rb.Converged(rhat=3.0, ess=5), max_draws=30, warmup=4, chains=2

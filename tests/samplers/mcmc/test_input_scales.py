@@ -351,6 +351,13 @@ def test_a_floor_without_blocks_or_beside_a_stated_step_has_no_matrices():
     assert MCLMC(one).settings["inverse_mass_matrix"] == "inputs"
     for options in ({"step_size": 0.01}, {"decoherence_length": 1.0}, {"adjusted": True}):
         assert MCLMC(one, **options).settings["inverse_mass_matrix"] is None
+    # Begun without them, a run goes on with what its warmup found.
+    options = {"chains": 2, "progress": False}
+    layers = MCLMC(one, inverse_mass_matrix="layers")
+    begun = layers.sample(2, warmup=100, **options)
+    goes_on = MCLMC(one).sample(3, resume=begun, progress=False)
+    equal(layers.sample(3, resume=begun, progress=False), goes_on)
+    assert goes_on.state.mixing is None
     wide = rb.Posterior(
         rb.Model([rb.Dense(2)], input_shape=(65,)),
         x,
@@ -359,6 +366,16 @@ def test_a_floor_without_blocks_or_beside_a_stated_step_has_no_matrices():
         likelihood=floor,
     )
     assert MCLMC(wide).settings["inverse_mass_matrix"] == "layers"
+
+
+@pytest.mark.parametrize(("floor", "found"), [(None, "layers"), (0, "layers"), (1, "inputs")])
+def test_floors_of_foreign_targets(floor, found):
+    target = Correlated([covariance(3, 10.0, 1)], units=5)
+    target.noise_floor = floor
+    assert MCLMC(target).settings["inverse_mass_matrix"] == found
+    target.noise_floor = np.zeros(2)
+    with pytest.raises(TypeError, match=r"\[MCLMC\] expected noise_floor"):
+        MCLMC(target)
 
 
 @pytest.mark.parametrize("warmup", [100, 101, 1000, 3000])
