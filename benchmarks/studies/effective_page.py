@@ -60,9 +60,8 @@ the reference is the mean over all converged runs of exact entries of other libr
 with at least ten times the effective samples of an answer. An exact entry has about 1 / E of it
 by chance; what is more is bias.
 
-LeNet-5 on 1,000 digits (`--problem digits-lenet5`) has no rows: a gradient takes a tenth of a
-second on these cores ([Roofline](roofline.md)), 400 independent draws of 1,000 leapfrogs eleven
-hours.
+LeNet-5 on 1,000 digits (`--problem digits-lenet5`) has no rows yet: a gradient takes a tenth of a
+second on these cores ([Roofline](roofline.md)), each run of its budget of 20,000 half an hour.
 """
 
 
