@@ -78,8 +78,8 @@ class MCLMC(Sampler):
         has ``parameter_groups``, as a :class:`ribbit.Posterior` does, and neither step nor length
         is given; else, and when adjusted, ones. It is "inputs" where the target has what that needs
         and a ``noise_floor`` of 0.05 or more, meant for y of sd 1, as
-        ``HeteroscedasticGaussian(min_sd=0.05)`` has: networks whose noise has a smaller one or none
-        then predict most rows better, and rows whose y is unlike that of rows near them worse.
+        ``HeteroscedasticGaussian(min_sd=0.05)`` has. With a smaller one or none networks predict
+        most rows better with "inputs", and rows whose y is unlike that of rows near them worse.
         "prior": the variance of the tempered prior. "adapt": the variances of each chain in warmup.
         None: ones.
     integrator : {"leapfrog", "minimal_norm"}
