@@ -63,8 +63,8 @@ class Fit:
 
 
 CHAINS = {
-    # Matrices of inputs, which a noise with a floor would have by default, take half as long again
-    # to the same verdict: on wine, whose y takes six values, 17 s for 11.
+    # The same for every noise: what stands in docs/sklearn_defaults.md was found with scales of
+    # layers, and a verdict ends these chains, not a number of steps.
     "mclmc": Chains(
         MCLMC,
         {"energy_variance": (0.5, 0.01), "inverse_mass_matrix": "layers"},
