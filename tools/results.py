@@ -27,6 +27,7 @@ GATES = {  # name: (module, whether it needs the development data)
     "stationary": ("gates.test_stationary_laws", False),
     "kinetic": ("gates.test_kinetic_laws", False),
     "mclmc": ("gates.test_mclmc", False),
+    "mclmc_functions": ("gates.test_mclmc_functions", False),
     "bbb": ("samplers.fit.test_bbb", False),
     "mc_dropout": ("samplers.fit.test_mc_dropout", False),
     "posteriordb": ("gates.test_posteriordb", True),
