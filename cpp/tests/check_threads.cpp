@@ -16,6 +16,7 @@
 #include "cpu/system/peak.h"
 #include "cpu/system/pieces.h"
 #include "cpu/system/shards.h"
+#include "cpu/system/slices.h"
 #include "cpu/system/team_limit.h"
 #include "cpu/system/threads.h"
 
@@ -41,6 +42,43 @@ void check_chains(int wanted, std::int64_t chains) {
   for (auto& count : visits) CHECK(count.load() == 50);
   CHECK(broken.load() == 0);
   CHECK(!cancel.cancelled());
+}
+
+// Every slice once, those of a chain one after the other, whatever thread is late; and no team has
+// one, which would have to be told apart from a chain.
+void check_slices(int wanted, std::int64_t chains, std::int64_t most) {
+  Crew crew(wanted);
+  Cancel cancel(nullptr);
+  Slices slices(chains, most, crew.size());
+  const std::int64_t count = slices.size() / chains;
+  CHECK(slices.size() % chains == 0 && count >= 1 && count <= most);
+  CHECK(count == 1 || slices.size() % crew.size() == 0);
+  if (crew.size() > 1 && chains > crew.size() && most >= crew.size()) CHECK(count > 1);
+  std::vector<std::int64_t> next(static_cast<std::size_t>(chains), 0);  // not atomic: TSan looks on
+  std::atomic<int> broken{0}, shared{0};
+  for_each_chain(crew, slices.size(), cancel,
+                 [&](Team& team, int member, int thread, std::int64_t place, int) {
+                   const Slice slice = slices.at(place);
+                   if (!slices.begin(slice, cancel)) return false;
+                   if (thread == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
+                   auto& due = next[static_cast<std::size_t>(slice.chain)];
+                   if (count > 1 && team.size() > 1) shared.fetch_add(1);
+                   if (member == 0 && due++ != slice.index) broken.fetch_add(1);
+                   slices.end(slice);
+                   return true;
+                 });
+  CHECK(broken.load() == 0 && shared.load() == 0);
+  for (const std::int64_t done : next) CHECK(done == count);
+  const Slice last{0, count - 1, count};
+  CHECK(last.end(17) == 17 && Slice({0, 0, count}).begin(17) == 0);
+}
+
+// A slice that waits for one that nobody makes ends when the call is cancelled.
+void check_cancelled_slice() {
+  Cancel cancel(nullptr);
+  Slices slices(3, 4, 2);
+  cancel.cancel();
+  CHECK(!slices.begin({0, 1, 4}, cancel));
 }
 
 // One chain on two threads, the second of which sleeps in each of its steps as if it had lost its
@@ -281,6 +319,12 @@ int main(int argc, char** argv) {
   for (const int threads : {1, 2, 3, 5}) {
     for (const std::int64_t chains : {1, 2, 3, 7}) check_chains(threads, chains);
   }
+  for (const int threads : {1, 2, 3, 4}) {
+    for (const std::int64_t chains : {1, 2, 3, 7, 10}) {
+      for (const std::int64_t most : {1, 5, 16}) check_slices(threads, chains, most);
+    }
+  }
+  check_cancelled_slice();
   std::vector<std::thread> callers;
   for (int i = 0; i < 3; ++i) callers.emplace_back([] { check_chains(2, 5); });
   for (auto& caller : callers) caller.join();

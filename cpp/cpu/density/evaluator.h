@@ -23,6 +23,7 @@
 #include "cpu/density/workspaces.h"
 #include "cpu/network/scales.h"
 #include "cpu/system/shards.h"
+#include "cpu/system/slices.h"
 
 namespace ribbit::cpu {
 
@@ -176,6 +177,12 @@ class Evaluator {
   template <class Body, class Prepare = NoPreparation>
   bool on_chains(std::int64_t chains, const Batch<T>& batch, double passes, T* grad, Poll* poll,
                  const Body& body, const Prepare& prepare = {},
+                 const std::int64_t* order = nullptr) const;
+  // The same for work that can be cut: body(member, slice), each chain's slices in order, at most
+  // `most` of them.
+  template <class Body, class Prepare>
+  bool on_slices(std::int64_t chains, std::int64_t most, const Batch<T>& batch, double passes,
+                 T* grad, Poll* poll, const Body& body, const Prepare& prepare,
                  const std::int64_t* order = nullptr) const;
 
   // Whether the members of a team may be twins: each moves its own copy of the few parameters,
@@ -386,12 +393,22 @@ void Evaluator<T>::run_chains(const Cut& cut, Crew& crew, std::int64_t chains, C
   }
 }
 
-// Runs body(member, chain) on the threads of each chain; passes: gradients in all.
 template <class T>
 template <class Body, class Prepare>
 bool Evaluator<T>::on_chains(std::int64_t chains, const Batch<T>& batch, double passes, T* grad,
                              Poll* poll, const Body& body, const Prepare& prepare,
                              const std::int64_t* order) const {
+  return on_slices(
+      chains, 1, batch, passes, grad, poll,
+      [&](Member<T>& member, const Slice& slice) { return body(member, slice.chain); }, prepare,
+      order);
+}
+
+template <class T>
+template <class Body, class Prepare>
+bool Evaluator<T>::on_slices(std::int64_t chains, std::int64_t most, const Batch<T>& batch,
+                             double passes, T* grad, Poll* poll, const Body& body,
+                             const Prepare& prepare, const std::int64_t* order) const {
   const Cut cut = cut_of(batch, chains);
   const double flops = passes * gradient_flops(batch.x.rows);
   Crew crew(static_cast<int>(std::min<std::int64_t>(threads_for(flops), cut.threads())));
@@ -401,21 +418,26 @@ bool Evaluator<T>::on_chains(std::int64_t chains, const Batch<T>& batch, double 
   }
   WishPoll wish(poll);
   Cancel cancel(group_ != nullptr ? &wish : poll);  // rows that were fetched are for all ranks, too
-  run_chains(cut, crew, chains, cancel,
+  Slices slices(chains, cut.group == nullptr ? most : 1, crew.size());
+  run_chains(cut, crew, slices.size(), cancel,
              [&](Team& team, int index, int thread, std::int64_t place, int first_thread) {
-               const std::int64_t chain = order != nullptr ? order[place] : place;
+               Slice slice = slices.at(place);
+               if (!slices.begin(slice, cancel)) return false;
+               if (order != nullptr) slice.chain = order[slice.chain];
                Member<T> member{team,
                                 index,
                                 *space->teams[static_cast<std::size_t>(first_thread)],
                                 *space->threads[static_cast<std::size_t>(thread)],
                                 batch,
                                 cut.shards,
-                                grad != nullptr ? grad + chain * dim_ : nullptr,
+                                grad != nullptr ? grad + slice.chain * dim_ : nullptr,
                                 cut.pieces,
                                 nullptr,
                                 cut.group,
                                 &wish};
-               return body(member, chain);
+               if (!body(member, slice)) return false;
+               slices.end(slices.at(place));
+               return true;
              });
   release(std::move(space));
   return !cancel.cancelled();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <utility>
 
 #include "core/philox_hd.h"
@@ -10,45 +11,49 @@
 namespace ribbit::cpu {
 namespace {
 
-// One chain's steps, as each member of its team makes them: all members know all numbers of the
-// chain, and each moves the chunks that it combines.
+// A slice of one chain's steps, as each member of its team makes them: all members know all numbers
+// of the chain, and each moves the chunks that it combines.
 template <class T>
 class IsokineticPath {
  public:
   IsokineticPath(const Evaluator<T>& evaluator, const IsokineticSteps<T>& all, Member<T>& member,
-                 std::int64_t chain)
+                 const Slice& slice)
       : evaluator_(evaluator),
         all_(all),
         m_(member),
-        chain_(chain),
+        chain_(slice.chain),
+        begin_(slice.begin(all.num_steps[chain_])),
+        end_(slice.end(all.num_steps[chain_])),
         scheme_(integrator_scheme(all.integrator)),
-        step_(all.step_size[chain]),
+        step_(all.step_size[chain_]),
         dim_(static_cast<double>(evaluator.dim())),
-        level_(static_cast<T>(refresh_level(step_, all.length[chain], dim_))),
-        scale_(all.scale != nullptr ? all.scale + chain * all.scale_stride : nullptr),
-        matrices_(all.mixing.matrices + chain * all.mixing.stride),
-        velocity_(all.velocity + chain * evaluator.dim()),
+        level_(static_cast<T>(refresh_level(step_, all.length[chain_], dim_))),
+        scale_(all.scale != nullptr ? all.scale + chain_ * all.scale_stride : nullptr),
+        matrices_(all.mixing.matrices + chain_ * all.mixing.stride),
+        velocity_(all.velocity + chain_ * evaluator.dim()),
         turned_(member.shared.far_velocity.data()),
-        near_{all.position + chain * evaluator.dim(), member.grad, member.grad},
+        near_{all.position + chain_ * evaluator.dim(), member.grad, member.grad},
         far_{member.shared.far_position.data(), member.shared.far_grad.data(),
              member.shared.far_grad.data()},
-        terms_{all.terms[2 * chain], all.terms[2 * chain + 1]} {
+        terms_{all.terms[2 * chain_], all.terms[2 * chain_ + 1]} {
     if (!mixes()) return;
     near_.mixed = member.shared.mixed_grad.data();
     far_.mixed = near_.mixed + evaluator.dim();
   }
 
-  // False when cancelled.
-  bool run() {
+  // `ended`: whether the chain has, before and after. False when cancelled.
+  bool run(bool* ended) {
+    if (*ended || begin_ == end_) return true;
     double* errors = all_.energy_error + chain_ * all_.columns;
-    double energy = 0;
+    double energy = begin_ > 0 ? all_.energy[chain_] : 0.0;
     for_chunks([&](std::int64_t begin, std::int64_t end) {
       mix(near_.grad, begin, end, near_.mixed + begin);
       note_sums(0, near_.mixed, velocity_, begin, end);
     });
     if (!add_up(0)) return false;
-    std::int64_t i = 0;
-    for (bool finite = true; i < all_.num_steps[chain_] && (finite || all_.turns); ++i) {
+    std::int64_t i = begin_;
+    bool finite = true;
+    for (; i < end_ && (finite || all_.turns); ++i) {
       const double size = sums_[2];  // of the velocity before the step
       double gained = 0, terms[2];
       if (!flows(&gained)) return false;
@@ -71,6 +76,7 @@ class IsokineticPath {
       if (!add_up(1) || !m_.settle()) return false;
     }
     finish(errors + i, energy);
+    if (m_.index == 0) *ended = !finite && !all_.turns;
     return true;
   }
 
@@ -232,7 +238,7 @@ class IsokineticPath {
   const Evaluator<T>& evaluator_;
   const IsokineticSteps<T>& all_;
   Member<T>& m_;
-  const std::int64_t chain_;
+  const std::int64_t chain_, begin_, end_;  // steps of the call
   const IntegratorScheme scheme_;
   const double step_, dim_;
   const T level_;
@@ -244,17 +250,28 @@ class IsokineticPath {
   double sums_[3];         // gg, gu, uu of core/isokinetic_hd.h
 };
 
+// What a slice should have at least, 0.5 ms of a core: numbers of a chain that another core had
+// before come from there, which takes microseconds.
+constexpr double kSliceFlops = 2.5e7;
+
 }  // namespace
 
 template <class T>
 bool isokinetic(const Evaluator<T>& evaluator, const IsokineticSteps<T>& all, Poll* poll) {
+  const Batch<T>& rows = evaluator.full_batch();
+  const int stages = integrator_scheme(all.integrator).stages;
   double passes = 0;
   for (std::int64_t c = 0; c < all.chains; ++c) passes += static_cast<double>(all.num_steps[c]);
-  passes *= integrator_scheme(all.integrator).stages;
-  return evaluator.on_chains(
-      all.chains, evaluator.full_batch(), passes, all.grad, poll,
-      [&](Member<T>& m, std::int64_t chain) {
-        return IsokineticPath<T>(evaluator, all, m, chain).run();
+  passes *= stages;
+  const double flops =
+      static_cast<double>(all.columns) * stages * evaluator.gradient_flops(rows.x.rows);
+  const auto most = static_cast<std::int64_t>(std::clamp(flops / kSliceFlops, 1.0, 64.0));
+  const auto ended = std::make_unique<bool[]>(static_cast<std::size_t>(all.chains));
+  return evaluator.on_slices(
+      all.chains, most, rows, passes, all.grad, poll,
+      [&](Member<T>& m, const Slice& slice) {
+        bool* over = &ended[static_cast<std::size_t>(slice.chain)];
+        return IsokineticPath<T>(evaluator, all, m, slice).run(over);
       },
       [&](TeamSpace<T>& space) {
         for (Buffer<T>* b : {&space.far_position, &space.far_velocity, &space.far_grad}) {
