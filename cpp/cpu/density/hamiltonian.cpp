@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/philox_hd.h"
+#include "cpu/density/chains.h"
 #include "cpu/random.h"
 
 namespace ribbit::cpu {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/philox_hd.h"
+#include "cpu/density/chains.h"
 #include "cpu/random.h"
 #include "cpu/system/threads.h"
 

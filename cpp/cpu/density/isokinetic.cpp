@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/philox_hd.h"
+#include "cpu/density/chains.h"
 
 namespace ribbit::cpu {
 namespace {

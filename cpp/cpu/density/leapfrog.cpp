@@ -6,6 +6,8 @@
 #include <numeric>
 #include <vector>
 
+#include "cpu/density/chains.h"
+
 namespace ribbit::cpu {
 
 std::vector<std::int64_t> longest_first(const std::int64_t* num_steps, std::int64_t chains) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/philox_hd.h"
+#include "cpu/density/chains.h"
 #include "cpu/density/minibatch.h"
 
 namespace ribbit::cpu {

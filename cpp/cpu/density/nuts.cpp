@@ -10,6 +10,7 @@
 
 #include "core/no_u_turn_hd.h"
 #include "core/philox_hd.h"
+#include "cpu/density/chains.h"
 #include "cpu/system/dispatch.h"
 #include "cpu/system/memory.h"
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/update_hd.h"
+#include "cpu/density/chains.h"
 #include "cpu/density/minibatch.h"
 
 namespace ribbit::cpu {
