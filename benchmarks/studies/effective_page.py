@@ -60,8 +60,10 @@ the reference is the mean over all converged runs of exact entries of other libr
 with at least ten times the effective samples of an answer. An exact entry has about 1 / E of it
 by chance; what is more is bias.
 
-LeNet-5 on 1,000 digits (`--problem digits-lenet5`) has no rows yet: a gradient takes a tenth of a
-second on these cores ([Roofline](roofline.md)), each run of its budget of 20,000 half an hour.
+LeNet-5 on 1,000 digits (`--problem digits-lenet5`) has no rows: a gradient takes a tenth of a
+second on these cores ([Roofline](roofline.md)), and before the first draws of its four chains MCLMC
+makes 60,000 of them (5,000 steps of its start and 10,000 of warmup for each chain): its budget of
+100,000 is three hours a run.
 """
 
 

@@ -366,8 +366,8 @@ PROBLEMS: dict[str, Problem] = {
             chains=4,
             mixes=False,
             block=1,
-            gradients=2e4,
-            seconds=1800.0,
+            gradients=1e5,  # of which MCLMC needs 60,000 before its first draw
+            seconds=10_800.0,
         ),
     )
 }

@@ -19,6 +19,7 @@ __all__ = [
     "NoiseWarning",
     "NonFiniteError",
     "PrecisionWarning",
+    "PriorWarning",
     "RibbitWarning",
     "ScaleWarning",
     "ShapeError",
@@ -204,6 +205,23 @@ class PrecisionWarning(RibbitWarning):
     --------
     >>> issubclass(rb.errors.PrecisionWarning, rb.errors.RibbitWarning)
     True
+    """
+
+
+class PriorWarning(RibbitWarning):
+    """A prior that was given has no parameter left: one that stands before it has them all.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> prior = {"*": rb.Normal(1.0), "0.weight": rb.Normal(3.0)}  # the first that matches wins
+    >>> noise = rb.Gaussian(0.3)
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     target = rb.Posterior(rb.mlp(1, (3,), 1), x, 2 * x, prior=prior, likelihood=noise)
+    >>> [w.category.__name__ for w in caught]
+    ['PriorWarning']
     """
 
 

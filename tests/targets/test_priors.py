@@ -2,12 +2,14 @@
 
 import json
 import math
+import warnings
 
 import numpy as np
 import pytest
 from scipy import integrate, stats
 
 import ribbit as rb
+from ribbit.errors import PriorWarning
 from ribbit.targets import prior_table, priors
 
 MODEL = rb.mlp(4, (3,), 1)  # sizes 12, 3, 3, 1 with fan-in 4, 1, 3, 1
@@ -165,3 +167,41 @@ def test_scales_must_be_numbers(value):
 def test_numpy_scalars_are_numbers():
     assert rb.Normal(np.float32(0.5)) == rb.Normal(0.5)
     assert type(rb.Normal(np.int64(2)).scale) is float
+
+
+def of_patterns(*patterns, model=MODEL):
+    """A posterior under a prior for each pattern, and the warnings of it."""
+    prior = {pattern: rb.Normal(1.0 + k) for k, pattern in enumerate(patterns)}
+    x = np.zeros((30, 4))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        rb.Posterior(model, x, x[:, 0], prior=prior, likelihood=rb.Gaussian(0.1))
+    return [w for w in caught if issubclass(w.category, PriorWarning)]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "hidden", "wider"),
+    [
+        (("*", "0.weight"), "0.weight", "*"),
+        (("*.weight", "0.weight", "*"), "0.weight", "*.weight"),
+        (("0.*", "*", "2.bias"), "2.bias", "*"),
+    ],
+)
+def test_a_pattern_that_changes_nothing_is_named(patterns, hidden, wider):
+    (warning,) = of_patterns(*patterns)
+    assert f"got '{hidden}' behind '{wider}', which" in str(warning.message)
+    assert warning.filename == __file__
+
+
+@pytest.mark.parametrize(
+    ("patterns", "model"),
+    [
+        (("0.weight", "*"), MODEL),
+        (("*.weight", "0.*", "*.bias"), MODEL),
+        # for the rest, of which there is none: behind several, or behind one that has the same
+        (("*.weight", "*.bias", "*"), MODEL),
+        (("*.weight", "*"), rb.Model([rb.Dense(1, bias=False)], input_shape=(4,))),
+    ],
+)
+def test_patterns_in_order_are_not_warned_of(patterns, model):
+    assert not of_patterns(*patterns, model=model)

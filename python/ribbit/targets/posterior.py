@@ -30,6 +30,7 @@ from ribbit.targets.likelihoods import check as check_likelihood
 from ribbit.targets.native import NativeDensity, NativeSteps
 from ribbit.targets.predictive import NetworkPredictive, unravel
 from ribbit.targets.prior_base import PriorLike
+from ribbit.targets.prior_table import warn_of_hidden
 from ribbit.targets.priors import Normal
 from ribbit.targets.ranks import check_group, check_options, on_every_rank, spaced
 from ribbit.targets.spec import DensitySpec
@@ -179,6 +180,8 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
     ScaleWarning
         For a column of x, or of y in a regression, that is far from unit scale (mean or sd above
         10, or sd below 0.01 in 20 rows or more) under one prior for all weights.
+    PriorWarning
+        For a pattern of `prior` behind one that matches all that it does and more.
     NoiseWarning
         For a column of y under `HeteroscedasticGaussian` without a floor where a quarter of the
         rows or more have frequent values (each of 10 rows and of 5 % of them, or more).
@@ -269,6 +272,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         if spec.units is None:
             warn_of_scale(self.model, *spec.seen, self.prior, self.likelihood)
         warn_of_steps(spec)
+        warn_of_hidden("Posterior", self.prior, self.model.parameters, stacklevel=4)
 
     @staticmethod
     def _checked(

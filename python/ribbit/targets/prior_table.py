@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -9,13 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ribbit.errors import PriorWarning
 from ribbit.targets.prior_base import LOG_NOISE, Parameter, Prior, PriorLike, ScalePrior
 from ribbit.targets.scales import ScaleBuilder, ScaleTable
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["PriorTable", "chosen", "patterns_of", "resolve"]
+__all__ = ["PriorTable", "chosen", "patterns_of", "resolve", "warn_of_hidden"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,30 @@ def patterns_of(prior: PriorLike) -> Mapping[str, Prior]:
 def chosen(patterns: Mapping[str, Prior], name: str) -> tuple[str, Prior | None]:
     """Return the first pattern that a parameter's name matches and its prior, "" and None."""
     return next(((k, v) for k, v in patterns.items() if fnmatchcase(name, k)), ("", None))
+
+
+def warn_of_hidden(
+    function: str, prior: PriorLike, parameters: Iterable[Parameter], *, stacklevel: int
+) -> None:
+    """Warn of patterns behind one that matches all that they do and more: they change nothing.
+
+    Not of one behind several that have all of its parameters together, or behind one that has the
+    same: so stands what is meant for the rest, of a network that has no rest.
+    """
+    names = [p.name for p in parameters]
+    before: list[tuple[str, set[str]]] = []
+    for pattern in patterns_of(prior):
+        found = {name for name in names if fnmatchcase(name, pattern)}
+        wider = next((other for other, had in before if found < had), None) if found else None
+        if wider is not None:
+            warnings.warn(
+                f"[{function}] expected patterns of prior with the particular before the general, "
+                f"got {pattern!r} behind {wider!r}, which matches all that it does: the first that "
+                f"matches wins, so {pattern!r} changes nothing. Put it first",
+                PriorWarning,
+                stacklevel=stacklevel + 1,
+            )
+        before.append((pattern, found))
 
 
 def resolve(
