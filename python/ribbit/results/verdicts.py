@@ -217,8 +217,8 @@ def judge(found: Findings) -> tuple[bool | None, str]:
     if worst > _APART and _apart(found.quantities[name]):
         apart = (
             f"{text}: each chain agrees with itself and not with the others, so they sit in "
-            "different modes (or move so little from draw to draw that it looks so: then larger steps "
-            "or a larger thin help)"
+            "different modes (or move so little from draw to draw that it looks so: then larger "
+            "steps or a larger thin help)"
         )
         if own:
             return False, (
