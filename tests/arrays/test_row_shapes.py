@@ -67,3 +67,16 @@ def test_a_class_in_the_place_of_a_start():
     )
     with pytest.raises(TypeError, match=r"expected init as EnsembleStart\(\.\.\.\), got the class"):
         rb.HMC(target).sample(5, init=rb.EnsembleStart)
+
+
+def test_draws_in_the_place_of_a_start():
+    target = rb.Posterior(
+        model((3,)), shaped(30, 3), shaped(30), prior=rb.Normal(1.0), likelihood=rb.Gaussian()
+    )
+    draws = rb.HMC(target).sample(5, warmup=5, chains=2, progress=False)
+    with pytest.raises(
+        TypeError, match=r"got Draws: resume=draws .* init=draws.positions\[:, -1\]"
+    ):
+        rb.MCLMC(target).sample(5, init=draws)
+    more = rb.MCLMC(target).sample(5, init=draws.positions[:, -1], warmup=60, progress=False)
+    assert more.positions.shape == (2, 5, target.full_dim)

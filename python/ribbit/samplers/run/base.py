@@ -534,6 +534,11 @@ class Sampler(ABC):
             init = STARTS[checks.choice(name, "init", init, STARTS)]
         if isinstance(init, type):
             raise TypeError(f"[{name}] expected init as {init.__name__}(...), got the class itself")
+        if isinstance(init, Draws):
+            raise TypeError(
+                f"[{name}] expected init as positions, a fit or 'ensemble', got Draws: resume=draws "
+                "goes on with a run, init=draws.positions[:, -1] begins another where it ended"
+            )
         starts, fitted = getattr(init, "starts", None), getattr(init, "fitted", None)
         if callable(starts):
             init = starts(ids, seed)
