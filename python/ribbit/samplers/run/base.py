@@ -536,8 +536,9 @@ class Sampler(ABC):
             raise TypeError(f"[{name}] expected init as {init.__name__}(...), got the class itself")
         if isinstance(init, Draws):
             raise TypeError(
-                f"[{name}] expected init as positions, a fit or 'ensemble', got Draws: resume=draws "
-                "goes on with a run, init=draws.positions[:, -1] begins another where it ended"
+                f"[{name}] expected init as positions, a fit or 'ensemble', got Draws: "
+                "resume=draws goes on with a run, init=draws.positions[:, -1] begins another where "
+                "it ended"
             )
         starts, fitted = getattr(init, "starts", None), getattr(init, "fitted", None)
         if callable(starts):
