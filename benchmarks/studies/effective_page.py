@@ -62,8 +62,7 @@ by chance; what is more is bias.
 
 LeNet-5 on 1,000 digits (`--problem digits-lenet5`) has no rows: a gradient takes a tenth of a
 second on these cores ([Roofline](roofline.md)), and before the first draws of its four chains MCLMC
-makes 60,000 of them (5,000 steps of its start and 10,000 of warmup for each chain): its budget of
-100,000 is three hours a run.
+makes 40,000 of them (10,000 steps of warmup each): its budget of 100,000 is three hours a run.
 """
 
 

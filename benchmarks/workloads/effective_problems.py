@@ -366,7 +366,7 @@ PROBLEMS: dict[str, Problem] = {
             chains=4,
             mixes=False,
             block=1,
-            gradients=1e5,  # of which MCLMC needs 60,000 before its first draw
+            gradients=1e5,  # of which MCLMC needs 40,000 before its first draw
             seconds=10_800.0,
         ),
     )

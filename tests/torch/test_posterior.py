@@ -6,11 +6,13 @@ torch are those of a vmap; where bits are promised, they are run one by one.
 """
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit.errors import PriorWarning
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
@@ -544,3 +546,14 @@ def test_row_terms_at_the_ends():
     (grad,) = torch.autograd.grad(value.sum(), f)
     assert torch.isfinite(value).all()
     assert torch.isfinite(grad).all()
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_prior_behind_a_wider_one_is_named_once(native):
+    hidden = {"*": rb.Normal(1.0), "2.weight": rb.Normal(0.5)}
+    with pytest.warns(PriorWarning, match="got '2.weight' behind '\\*'") as caught:
+        target = rb.torch.posterior(dense(), rb.Gaussian(), rows(), prior=hidden, native=native)
+    assert [w.filename for w in caught if w.category is PriorWarning] == [__file__]
+    with warnings.catch_warnings():  # neither parts of it nor copies say it again
+        warnings.simplefilter("error", PriorWarning)
+        pickle.loads(pickle.dumps(target)).subset(np.arange(5))

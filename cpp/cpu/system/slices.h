@@ -32,7 +32,8 @@ class Slices {
   }
   std::int64_t size() const { return chains_ * count_; }
   Slice at(std::int64_t place) const { return {place % chains_, place / chains_, count_}; }
-  // Before work on a slice: waits for those of its chain that come before. False when cancelled.
+  // Waits for the slices of its chain that come before, which threads at work have fetched before
+  // it, whoever is late to begin. False when cancelled.
   bool begin(const Slice& slice, Cancel& cancel) const {
     if (slice.index == 0) return true;
     const auto& done = done_[static_cast<std::size_t>(slice.chain)];

@@ -126,7 +126,6 @@ class ModuleDensity(Evaluation):
         if learns:
             log_noise = getattr(known, "log_noise_prior", None) or Normal(1.0)
         table = prior_table.resolve(name, prior, self.parameters, log_noise=log_noise)
-        prior_table.warn_of_hidden(name, prior, self.parameters, stacklevel=3)
         if table.scales is not None:
             raise ValueError(
                 f"[{name}] expected priors of known scales for a module that torch runs, got "

@@ -16,6 +16,7 @@ from ribbit.targets import priors
 from ribbit.targets.likelihoods import Likelihood
 from ribbit.targets.posterior import Posterior
 from ribbit.targets.prior_base import PriorLike
+from ribbit.targets.prior_table import warn_of_hidden
 from ribbit.torch.compiled import compile_module, native_prior
 from ribbit.torch.data import Rows, read
 from ribbit.torch.density import ModuleDensity
@@ -23,6 +24,7 @@ from ribbit.torch.evaluation import quiet
 from ribbit.torch.likelihoods import of_loss
 from ribbit.torch.module_posterior import ModulePosterior
 from ribbit.torch.native import NativePosterior
+from ribbit.torch.parameters import parameters_of
 from ribbit.torch.tracing import NotCovered
 
 if TYPE_CHECKING:
@@ -101,6 +103,11 @@ def posterior(
     TypeError, ValueError
         If an argument does not fit.
 
+    Warns
+    -----
+    PriorWarning
+        For a pattern of `prior` behind one that matches all that it does and more.
+
     Examples
     --------
     >>> import torch
@@ -135,6 +142,7 @@ def posterior(
     copied = copy.deepcopy(module).to(number).eval().requires_grad_(False)
     for mine, given in zip(copied.parameters(), module.parameters(), strict=True):
         mine.requires_grad_(given.requires_grad)
+    warn_of_hidden(name, prior, parameters_of(copied), stacklevel=2)
     rows = read(name, data, number, in_memory=in_memory)
     x, y = rows.take(np.arange(min(_EXAMPLE, rows.num_rows)))
     options: dict[str, Any] = {
