@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit.samplers.mcmc.input_scales import InputScales
 from ribbit.samplers.mcmc.isokinetic import Dynamics, Path
 from ribbit.samplers.run.target import Density
 
@@ -32,9 +33,10 @@ def steps(target, *, turns, mixing=None):
 
 
 @pytest.mark.usefixtures("_threads")
+@pytest.mark.parametrize("mixes", [False, True])
 @pytest.mark.parametrize("turns", [True, False])
 @pytest.mark.parametrize("hidden", [(40,), (48, 48)])
-def test_slices_change_no_bit(turns, hidden):
+def test_slices_change_no_bit(mixes, turns, hidden):
     """Steps of 1.4 and 10 million flops: 40 of them are cut in 2 and 16 by two threads."""
     x = rb.random.normal((600, 8), seed=3)
     target = rb.Posterior(
@@ -45,10 +47,13 @@ def test_slices_change_no_bit(turns, hidden):
         likelihood=rb.Gaussian(0.3),
         dtype=np.float32,
     )
-    ends = []
+    ends, mixing = [], None
+    if mixes:
+        mixing = InputScales(Density(target, function="test")).identity(CHAINS)
+        mixing = (mixing + 0.01 * np.abs(np.sin(np.arange(mixing.shape[1])))).astype(np.float32)
     for count in (1, 2, 3, 4):
         rb.set_num_threads(count)
-        ends.append(steps(target, turns=turns))
+        ends.append(steps(target, turns=turns, mixing=mixing))
     for end in ends[1:]:
         for a, b in zip(ends[0], end, strict=True):
             assert np.array_equal(a, b, equal_nan=True)
