@@ -4,9 +4,8 @@ Sixty rows, four tanh units: the function at eleven inputs, some of them outside
 noise. With a floor under the noise MCLMC's default has a matrix for each layer's inputs, without
 one a scale for each array. The unadjusted form has a bias, which is stated: of means 0.1 posterior
 sds, and six standard errors (256 batch means each: 7e-9 a figure, 34 figures, 2.4e-7); of sds a
-factor between 0.85 and 1.25, over six of a run's errors (0.014) from what twelve seeds have together
-(docs/results.md, which `python -m tools.results mclmc_functions` makes). Planted faults: a prior 1.5
-times as wide, a higher floor.
+factor between 0.85 and 1.25, over six of a run's errors (0.014) from what twelve seeds have
+together (`results`). Planted faults: a prior 1.5 times as wide, a higher floor.
 """
 
 import functools
@@ -58,11 +57,11 @@ def functions(sampler, default, seed=3, **options):
     return found.astype(float)
 
 
-def together(default, seeds=range(3, 15), of_hmc=range(3, 6)):
-    """Largest |difference of means| of all seeds, in sds, its error, and the sds' ratios."""
+def together(default):
+    """Largest |difference of means| of many seeds, in sds, its error, and the sds' ratios."""
     found, truth = (
         np.concatenate([functions(sampler, default, seed=seed) for seed in some])
-        for sampler, some in ((rb.MCLMC, seeds), (rb.HMC, of_hmc))
+        for sampler, some in ((rb.MCLMC, range(3, 15)), (rb.HMC, range(3, 6)))
     )
     (mean, error), (true, true_error) = mean_and_error(found), mean_and_error(truth)
     sd = truth.std(axis=(0, 1))
@@ -104,8 +103,10 @@ def test_another_posterior_is_refused(default, wrong):
 def results():
     table = Table(
         "Unadjusted MCLMC: functions of small networks at the shipped defaults",
-        ("posterior", "default", "means beyond six errors", "least sd ratio", "largest")
-        + ("twelve seeds: means", "their error", "least sd ratio", "largest"),
+        (
+            *("posterior", "default", "means beyond six errors", "least sd ratio", "largest"),
+            *("twelve seeds: means", "their error", "least sd ratio", "largest"),
+        ),
         note="1-4-2 tanh with an sd output of at least 0.1, and 1-4-1 tanh with a learned noise, "
         f"60 rows; outputs at eleven inputs against HMC at its defaults, {CHAINS} chains of "
         f"{DRAWS} draws each. Means in posterior sds, where {BIAS} is the bias that is stated. "
