@@ -226,9 +226,9 @@ def test_every_entry_names_what_it_is() -> None:
         assert entry.settings
 
 
-@pytest.mark.parametrize(("sampler", "each"), [("MCLMC", 25), ("HMC", 1)])
+@pytest.mark.parametrize(("sampler", "each"), [("MCLMC", 20), ("HMC", 1)])
 def test_gradients_of_thinned_draws_are_counted(sampler: str, each: int) -> None:
-    """A draw of MCLMC is 25 steps of one gradient; HMC's are its leapfrogs."""
+    """A draw of MCLMC is 20 steps of one gradient; HMC's are its leapfrogs."""
     run = Ours(stated("bnn-normal"), 0, 1, sampler=sampler)
     run.draw(50)
     before = run.gradients

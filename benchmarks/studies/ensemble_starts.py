@@ -39,7 +39,7 @@ Line: TypeAlias = dict[str, Any]
 Key: TypeAlias = tuple[str, int, str, int]  # set, split, part, seed
 SETS = ("concrete", "energy", "yacht", "wine")
 HIDDEN, CHAINS, DRAWS = (16, 16, 16, 16), 10, 1000
-STEPS = 2 * 25 * DRAWS  # of a chain, by default: half of them warmup
+STEPS = 2 * 20 * DRAWS  # of a chain, by default: half of them warmup
 HMC_TIMES = 10
 LEAPFROGS = 200  # of a trajectory of HMC, which by default are 1,024 tiny steps on average here
 PRIOR_SD = 1.0
@@ -58,7 +58,7 @@ and a prior `Normal(1.0)` on every weight. "starts" are the ten members of `rb.E
 tenth of the rows held out to stop them: HMC begins there, MCLMC behind 5,000 more steps on all
 rows, which `init="ensemble"` has for it (`finish=5_000`). "all rows" is
 `rb.DeepEnsemble(members=10)` on all training rows; MCLMC is
-`rb.MCLMC(target).sample(1000, init="ensemble", chains=10)` and nothing else: 50,000 steps a chain;
+`rb.MCLMC(target).sample(1000, init="ensemble", chains=10)` and nothing else: 40,000 steps a chain;
 the 5,000 steps before are of 64 rows and are not counted.
 Wine takes six values; its noise sd has the floor that the warning names. HMC, where it was run, is
 `rb.HMC(target, num_leapfrog_steps=200).sample(init="ensemble", chains=10)` for as many draws as

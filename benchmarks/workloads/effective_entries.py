@@ -75,7 +75,7 @@ ENTRIES: dict[str, Entry] = {
         ours("NUTS", "rb.NUTS(t): 500 trees of warmup", sampler="NUTS"),
         ours(
             "MCLMC",
-            "rb.MCLMC(t): 10,000 steps of warmup, a draw every 25",
+            "rb.MCLMC(t): 10,000 steps of warmup, a draw every 20",
             exact=False,
             sampler="MCLMC",
         ),

@@ -45,7 +45,7 @@ class MCLMC(Sampler):
     influence each other, not even in warmup.
 
     A step costs one gradient, and a draw every step would hardly differ from the last: ``thin`` of
-    :meth:`sample` is 25 steps where none is given, and ``warmup``, which cools chains into good
+    :meth:`sample` is 20 steps where none is given, and ``warmup``, which cools chains into good
     modes, as many steps as the draws take, 10,000 at least. In the adjusted form they count
     trajectories, 1 and 500.
 

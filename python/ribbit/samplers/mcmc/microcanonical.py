@@ -84,7 +84,7 @@ class Unadjusted:
         "decoherence_length": "float64",
     }
     chunked: ClassVar[bool] = True
-    default_warmup, default_thin = 10_000, 25
+    default_warmup, default_thin = 10_000, 20
     least_warmup: ClassVar[int] = LEAST
 
     def __init__(self, density: Density, dynamics: Dynamics, tuning: EnergyTuning) -> None:

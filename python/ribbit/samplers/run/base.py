@@ -176,7 +176,7 @@ class Sampler(ABC):
             10,000 at least).
         thin : int, optional
             Steps per kept draw; every thin-th step after warmup is kept. Default: the sampler's
-            ``default_thin``, 1 (MCLMC: 25, BAOAB: 50). With a cyclical schedule the default is its
+            ``default_thin``, 1 (MCLMC: 20, BAOAB: 50). With a cyclical schedule the default is its
             cycle: one draw at the end of each, or its ``draws_per_cycle``.
         chains : int or sequence of int, optional
             How many chains (their ids are 0, 1, ...), or their ids. Default: the rows of `init`,
