@@ -62,19 +62,18 @@ rows, which `init="ensemble"` has for it (`finish=5_000`). "all rows" is
 the 5,000 steps before are of 64 rows and are not counted.
 Wine takes six values; its noise sd has the floor that the warning names. HMC, where it was run, is
 `rb.HMC(target, num_leapfrog_steps=200).sample(init="ensemble", chains=10)` for as many draws as
-make about ten times MCLMC's gradients (the table has how many; the first fifty draws say how many
-are needed), warmup included; with nothing set its steps are so small that its
+make at least ten times MCLMC's gradients (the table has how many; they were ten times those of
+50,000 steps, the default before), warmup included; with nothing set its steps are so small that its
 trajectories are cut to 1,024 leapfrogs on average, but on wine, as it warns. "HMC default" is
 `rb.HMC(target).sample(init="ensemble", chains=10)` for as many gradients, on wine alone
 (`--parts hmc-default --sets wine`). MCLMC with nothing set whitens the inputs of each layer
 (`inverse_mass_matrix="inputs"`) where the noise has a floor of 0.05 or more, as on wine, and has
 one scale for each array ("layers") elsewhere. "other matrix" is MCLMC with the other of the two
-(`--parts mclmc-layers --sets wine`, `--parts mclmc-inputs` on the rest), all else as it is; its
-rows below are of commits in which that was the default of MCLMC. The last table is of noise that
-has a floor of 0.05 sds of y (`--parts floor floor-layers --sets concrete energy yacht`), from which
-on "inputs" is the default, and of 0.01 on two splits, one of which has the row that is predicted
-worst by "inputs" without a floor (`--parts small-floor small-floor-layers --sets energy --splits
-2`).
+(`--parts mclmc-layers --sets wine`, `--parts mclmc-inputs` on the rest), all else as it is.
+The last table is of noise that has a floor of 0.05 sds of y (`--parts floor floor-layers --sets
+concrete energy yacht`), from which on "inputs" is the default, and of 0.01 on two splits, one of
+which has the row that is predicted worst by "inputs" without a floor (`--parts small-floor
+small-floor-layers --sets energy --splits 2`), of 50,000 steps a chain all of them.
 
 Where there are several seeds a split counts by its mean over them. A difference is of the splits
 and seeds that both have, each from the same members; its "+-" is the standard error over seeds: of

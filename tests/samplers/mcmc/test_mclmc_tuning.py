@@ -146,7 +146,7 @@ def test_the_summary_says_that_the_draws_are_biased():
     adjusted = MCLMC(target, adjusted=True).sample(50, warmup=100, init=np.zeros(3), progress=False)
     assert "biased" not in adjusted.summary().text
     work = next(row for row in draws.summary().rows if row.name == "gradients after warmup")
-    assert work.value == f"{4 * 50 * 25:,}"
+    assert work.value == f"{4 * 50 * 20:,}"
 
 
 class Narrowing:
