@@ -180,7 +180,7 @@ def task(study: Study, name: str, seed: int, *, scale: float = 1.0) -> Task:
     gradients = {
         "ensemble": size.epochs * size.members,
         "bbb": 4 * size.epochs,
-        "mclmc": size.chains * (10_000 + 50 * size.draws),
+        "mclmc": size.chains * (max(10_000, 20 * size.draws) + 20 * size.draws),
         "sgld": 1.5 * size.updates * size.chains * epoch,
         "sghmc": 1.5 * size.updates * size.chains * epoch,
         "sghmc cyclical": 1.5 * size.updates * size.chains * epoch,
