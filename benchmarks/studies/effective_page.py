@@ -60,6 +60,8 @@ the reference is the mean over all converged runs of exact entries of other libr
 with at least ten times the effective samples of an answer. An exact entry has about 1 / E of it
 by chance; what is more is bias.
 
+Rows of ribbit MCLMC but LeNet-5's are of when its default was a draw every 25 steps.
+
 LeNet-5 on 200 digits has a run of MCLMC alone, ended by hand at 76,080 gradients: a gradient takes
 17 ms on two cores, and the first 40 of the 500 trajectories in which HMC warms up were not done in
 400 s. NUTS's trees have up to 1,023 steps. So nothing exact says how much of its NLL is bias.
