@@ -74,10 +74,11 @@ MCLMC with nothing set whitens the inputs of each layer (`inverse_mass_matrix="i
 noise has a floor of 0.05 or more, as on wine, and has one scale for each array ("layers")
 elsewhere. "other matrix" is MCLMC with the other of the two (`--parts mclmc-layers --sets wine`,
 `--parts mclmc-inputs` on the rest), all else as it is; its seconds are of a machine with other work
-on it. XX The last table is of noise that has a floor of 0.05 sds of y (`--parts floor floor-layers
---sets concrete energy yacht`), from which on "inputs" is the default, and of 0.01 on two splits of
-energy, on the second of which "inputs" without a floor had 1.113 for -1.310 of "layers" (`--parts
-small-floor small-floor-layers --sets energy --splits 2`); all of 50,000 steps a chain.
+on it. Its mean on concrete is of one split, as the second table shows. The last table is of noise
+that has a floor of 0.05 sds of y (`--parts floor floor-layers --sets concrete energy yacht`), from
+which on "inputs" is the default, and of 0.01 on two splits of energy, on the second of which
+"inputs" without a floor had 1.113 for -1.310 of "layers" (`--parts small-floor small-floor-layers
+--sets energy --splits 2`); all of 50,000 steps a chain.
 
 Where there are several seeds a split counts by its mean over them. A difference is of the splits
 and seeds that both have; members are the same for both but for HMC's on concrete, energy and yacht,
