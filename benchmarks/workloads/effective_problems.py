@@ -148,7 +148,8 @@ class Problem:
     def outputs(self, theta: F64, x: F64) -> F64:
         """Return outputs (M, N, K) of draws (M, P)."""
         if not self.sizes:
-            return np.stack([lenet5(Images(draw), x) for draw in theta])
+            x = x.astype(theta.dtype)
+            return np.stack([lenet5(Images(draw), x) for draw in theta]).astype(np.float64)
         h, at = np.broadcast_to(x, (len(theta), *x.shape)), 0
         for k, (a, b) in enumerate(pairwise(self.sizes)):
             h = h @ theta[:, at : at + a * b].reshape(-1, a, b)
@@ -206,7 +207,8 @@ class Problem:
         """
         chains, count = positions.shape[:2]
         data = self.data
-        flat = positions.reshape(-1, self.dim).astype(np.float64)
+        # LeNet-5 in float32 as its draws are: in float64 reading would cost more than sampling.
+        flat = positions.reshape(-1, self.dim).astype(np.float64 if self.sizes else np.float32)
         found, test = [], np.full(len(data.y_test), -np.inf)
         for theta in np.array_split(flat, -(-len(flat) // 200)):
             f = self.outputs(theta, data.inputs)
