@@ -163,7 +163,7 @@ def gaussian(sd):
 def variances(variance):
     """Found / true variances (40,) of a Gaussian, and the energy variance of every chain."""
     options = {} if variance == SHIPPED else {"energy_variance": (0.5, variance)}
-    start = np.random.default_rng(2).normal(size=(CHAINS, 40)) * WIDTHS
+    start = np.random.default_rng(2).normal(size=(4 * CHAINS, 40)) * WIDTHS
     draws = MCLMC(gaussian(WIDTHS), **options).sample(500, init=start, seed=6, progress=False)
     found = (draws.positions.astype(float) / WIDTHS) ** 2
     return found.mean(axis=(0, 1)), draws.stats["energy_variance"][:, -1]
@@ -237,7 +237,11 @@ def test_with_whitened_inputs_the_narrowest_has_less_bias_and_steps_are_longer()
 
 @pytest.mark.parametrize("variance", BIAS)
 def test_the_bias_of_variances_is_as_stated(variance):
-    """8,000 draws 20 steps apart: a variance is known to 3 %, and the bounds are 4 errors away."""
+    """32,000 draws 20 steps apart know a variance to 1 %: 64 chains with a step size of their own.
+
+    Four seeds: the narrowest 1.51 to 1.54 by default (error 0.013), and in all rows every bound is
+    9 errors away or more.
+    """
     ratio, reached = variances(variance)
     most, least = BIAS[variance]
     assert np.all((reached > 0.6 * variance) & (reached < 1.5 * variance))
