@@ -61,14 +61,13 @@ rows, which `init="ensemble"` has for it (`finish=5_000`). "all rows" is
 `rb.MCLMC(target).sample(1000, init="ensemble", chains=10)` and nothing else: 40,000 steps a chain;
 the 5,000 steps before are of 64 rows and are not counted.
 Wine takes six values; its noise sd has the floor that the warning names. HMC is `rb.HMC(target,
-num_leapfrog_steps=200).sample(init="ensemble", chains=10)` for about ten times MCLMC's gradients,
-warmup included (the first fifty draws say how many are needed); its rows below were made when MCLMC
-took 60,000 (seed 0) or 50,000 steps a chain, so that they have 12 to 15 times as many, which the
-table says. With nothing set its steps are so small that its trajectories are cut to 1,024 leapfrogs
-on average, but on wine, as it warns. "HMC default" is `rb.HMC(target).sample(init="ensemble",
-chains=10)`, on wine alone (`--parts hmc-default --sets wine`), with 11 to 12 times the gradients.
-Rows of HMC on concrete, energy and yacht and those of seed 0 on wine are of a processor with
-AVX-512: their seconds are not to be set beside those of MCLMC.
+num_leapfrog_steps=200).sample(init="ensemble", chains=10)` for ten times MCLMC's gradients, warmup
+included (the first fifty draws say what it took, and are not judged). Its rows of concrete, energy
+and yacht were made when MCLMC took 60,000 steps a chain, so that they have 14 to 15 times as many;
+they are of a processor with AVX-512: their seconds are not to be set beside those of MCLMC. With
+nothing set HMC's steps are so small that its trajectories are cut to 1,024 leapfrogs on average,
+but on wine, as it warns. "HMC default" is `rb.HMC(target).sample(init="ensemble", chains=10)`, on
+wine alone (`--parts hmc-default --sets wine`), with 11 to 12 times the gradients.
 
 MCLMC with nothing set whitens the inputs of each layer (`inverse_mass_matrix="inputs"`) where the
 noise has a floor of 0.05 or more, as on wine, and has one scale for each array ("layers")
