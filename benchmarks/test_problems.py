@@ -210,6 +210,21 @@ def test_what_is_judged_is_the_models() -> None:
     assert np.all(test >= alone)
 
 
+def test_what_is_judged_of_images_is_the_models() -> None:
+    """Read in float32, whose digits are seven; logits of another class are noticed."""
+    problem = stated("digits-lenet5")
+    target = posterior(problem, np.float64)
+    theta = 0.05 * np.random.default_rng(3).standard_normal((1, 2, problem.dim))
+    quantities, _ = problem.read(theta)
+    f = np.asarray(target.model.apply(theta[0, 1], problem.data.inputs))
+    each = np.arange(len(f))
+    want = f - f.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(quantities[0, 1, :-1], want[each, each % 10], atol=1e-5)
+    assert np.abs(quantities[0, 1, :-1] - want[each, each + 1]).max() > 1e-3
+    likelihood = target.log_likelihood(theta[0])
+    np.testing.assert_allclose(quantities[0, :, -1], likelihood, rtol=1e-5)
+
+
 def test_curve_is_standardised() -> None:
     data = PROBLEMS["bnn"].data
     assert data.x.shape == (100, 3)

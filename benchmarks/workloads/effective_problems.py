@@ -207,7 +207,7 @@ class Problem:
         """
         chains, count = positions.shape[:2]
         data = self.data
-        # LeNet-5 in float32 as its draws are: in float64 reading would cost more than sampling.
+        # LeNet-5 in float32 as its draws are: in float64 reading costs as much as sampling.
         flat = positions.reshape(-1, self.dim).astype(np.float64 if self.sizes else np.float32)
         found, test = [], np.full(len(data.y_test), -np.inf)
         for theta in np.array_split(flat, -(-len(flat) // 200)):
