@@ -67,8 +67,9 @@ with 12 to 14 times as many, had MCLMC 0.007 +- 0.003 above it (in the file, sup
 of concrete, energy and yacht were made when MCLMC took 60,000 steps a chain, so that they have 14
 to 15 times as many; they are of a processor with AVX-512: their seconds are not to be set beside
 those of MCLMC. With nothing set HMC's steps are so small that its trajectories are cut to 1,024
-leapfrogs on average, but on wine, as it warns. "HMC default" is `rb.HMC(target).sample(init="ensemble", chains=10)`, on
-wine alone (`--parts hmc-default --sets wine`), with 11 to 12 times the gradients.
+leapfrogs on average, but on wine, as it warns. "HMC default" is
+`rb.HMC(target).sample(init="ensemble", chains=10)`, on wine alone (`--parts hmc-default --sets
+wine`), with 11 to 12 times the gradients.
 
 MCLMC with nothing set whitens the inputs of each layer (`inverse_mass_matrix="inputs"`) where the
 noise has a floor of 0.05 or more, as on wine, and has one scale for each array ("layers")
