@@ -92,12 +92,12 @@ def uci(name: str, split: int) -> Data:
 
 
 def digits() -> Data:
-    """200 digits (MNIST) for training, 500 for the test, pixels over 255.
+    """100 digits (MNIST) for training, 500 for the test, pixels over 255.
 
     Outside: 16 test digits with black and white exchanged.
     """
     with np.load(data_folder() / "mnist" / "mnist_small.npz") as file:
-        x, y = file["x_train"][:200, ..., None] / 255.0, file["y_train"][:200]
+        x, y = file["x_train"][:100, ..., None] / 255.0, file["y_train"][:100]
         x_test, y_test = file["x_test"][:500, ..., None] / 255.0, file["y_test"][:500]
     inputs = np.concatenate([x_test[spread(500, INSIDE)], 1.0 - x_test[spread(500, OUTSIDE)]])
     return Data(x, y.astype(np.int64), x_test, y_test.astype(np.int64), inputs)
@@ -360,7 +360,7 @@ PROBLEMS: dict[str, Problem] = {
         *(_four_layers(name, split) for name in UCI for split in range(SPLITS)),
         Problem(
             "digits-lenet5",
-            "LeNet-5 (ReLU, 91,946 parameters), 200 digits (MNIST), prior N(0, 0.1^2)",
+            "LeNet-5 (ReLU, 91,946 parameters), 100 digits (MNIST), prior N(0, 0.1^2)",
             digits,
             (),
             "classes",
@@ -368,7 +368,7 @@ PROBLEMS: dict[str, Problem] = {
             chains=4,
             mixes=False,
             block=1,
-            gradients=1e5,  # of which MCLMC needs 40,000 before its first draw
+            gradients=2e5,  # of which HMC needs some 70,000 for its warmup
             seconds=3_600.0,
         ),
     )
