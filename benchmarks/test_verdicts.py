@@ -150,6 +150,17 @@ def test_seeds_load_and_code_are_said(monkeypatch: Any) -> None:
     assert old[-1] == "of other code 1/1"
 
 
+def test_problems_that_nobody_answered_are_said() -> None:
+    """Median over seeds of the R-hat at the end; "none" where the median run has none."""
+    none = [[50, 1e3, 0.1, 0.0, None, 0.5]]
+    runs = [line("ribbit HMC", 0, None), line("ribbit NUTS", 0, None, curve=none)]
+    said = effective_page.page(runs, "-")
+    assert "Not converged by any entry" in said
+    assert "- bnn: ribbit HMC 1.2, ribbit NUTS none" in said
+    answered = effective_page.page([*runs, line("ribbit HMC", 1, 5e3)], "-")
+    assert "Not converged" not in answered
+
+
 def test_bias_is_held_to_others_that_are_exact() -> None:
     """A mean half an sd off shows; without enough effective samples there is no reference."""
     runs = [line("blackjax NUTS 10", k, 5e3) for k in range(10)]

@@ -255,6 +255,25 @@ def tables(lines: list[Line]) -> list[Table]:
     return found
 
 
+def unanswered(lines: list[Line]) -> str:
+    """Say which problems no run of any entry answered, with the R-hat of each entry at its end."""
+    found = []
+    for name in PROBLEMS:
+        groups = by_entry(lines, name)
+        if groups and not any(results.verdict(line) for group in groups.values() for line in group):
+            ends = {e: median([_or_infinite(last(r, RHAT)) for r in g]) for e, g in groups.items()}
+            each = (f"{e} {number(v) if math.isfinite(v) else 'none'}" for e, v in ends.items())
+            found.append(f"- {name}: {', '.join(each)}")
+    if not found:
+        return ""
+    said = "**Not converged by any entry** are these, with the R-hat of each at the end of its runs"
+    return "\n".join(["", f"{said} (median of", "the seeds):", "", *found, ""])
+
+
+def _or_infinite(value: float) -> float:
+    return value if math.isfinite(value) else math.inf
+
+
 def facts(lines: list[Line], command: str) -> list[str]:
     """Machines, versions, dates and codes of the lines."""
     versions: dict[str, set[str]] = defaultdict(set)
@@ -276,7 +295,7 @@ def facts(lines: list[Line], command: str) -> list[str]:
 
 def page(lines: list[Line], command: str, picture: str = "") -> str:
     """Write the page."""
-    preamble = PREAMBLE + (f"\n![{picture}]({picture})\n" if picture else "")
+    preamble = PREAMBLE + unanswered(lines) + (f"\n![{picture}]({picture})\n" if picture else "")
     return markdown("What a user waits for", preamble, tables(lines), facts(lines, command))
 
 
