@@ -32,6 +32,7 @@ from ribbit.samplers import (
     LaplaceApproximation,
     MCDropout,
 )
+from ribbit.samplers.mcmc.energy_tuning import variances_of
 from ribbit.targets.posterior import Posterior
 
 __all__ = ["CHAINS", "FITS", "METHODS", "Plan", "dropped", "judged", "run"]
@@ -67,7 +68,7 @@ CHAINS = {
     # layers, and a verdict ends these chains, not a number of steps.
     "mclmc": Chains(
         MCLMC,
-        {"energy_variance": (0.5, 0.01), "inverse_mass_matrix": "layers"},
+        {"inverse_mass_matrix": "layers"},
         warmup=10_000,
         most=3000,
         work=50_000_000,
@@ -89,6 +90,7 @@ METHODS = (*CHAINS, *FITS)
 _FIRST, _FEWEST = 100, 250  # draws of a chain: before it is judged, and those it may always take
 _BYTES = 1 << 25  # of the draws of all chains, beyond those
 _RHAT, _ESS = 1.03, 400.0  # that end it; the verdict on more predictions is at 1.05
+_ENERGY = 0.01  # variance of MCLMC's energy errors per parameter: half of its own default
 _OFTEN, _SELDOM = 10, 250  # steps between draws: least, and most, where they cost little
 _BATCHES = ", or method='sghmc' or 'ensemble', which look at batches"
 _SHORTEST = 100  # steps of a warmup that finds a step
@@ -240,6 +242,8 @@ def _sampled(plan: Plan, how: Chains, target: Posterior, x: Any, seed: int) -> D
         options.pop("num_leapfrog_steps", None)
     if "inverse_mass_matrix" not in plan.options and _stated(plan.options):
         options.pop("inverse_mass_matrix", None)
+    if how.sampler is MCLMC:
+        options.setdefault("energy_variance", variances_of(target.dim, _ENERGY))
     if how.batches:
         options.setdefault("batch_size", _batch(plan, target.num_rows))
     number: dict[str, Any] = {"num_draws": plan.draws}

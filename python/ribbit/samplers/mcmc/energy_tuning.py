@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["EnergyTuning", "Scales", "block_end", "spread_of"]
+__all__ = ["EnergyTuning", "Scales", "block_end", "spread_of", "variances_of"]
 
 HostArray: TypeAlias = "npt.NDArray[np.float64]"
 
@@ -50,6 +50,7 @@ _ANNEALED = 0.7
 _BLOCK = 16
 _MEMORY = 50.0  # steps that the mean over steps remembers: later all since the annealing
 _TRUST = 9.0  # sd of the log of an error that still counts
+_WIDE = 1_250  # parameters from which on less is wanted of each
 _LOST = 100.0  # wanted squares that a step that is not finite counts as: one in 100 may be
 
 
@@ -87,6 +88,17 @@ class Scales:
     def length(self) -> float:
         """A first length: a posterior is narrower than its prior."""
         return 0.3 * self.size * math.sqrt(self.dim)
+
+
+def variances_of(dim: int, last: float = 0.02) -> tuple[float, float]:
+    """Return the variances (0.5, last), less where there are more than 1,250 parameters.
+
+    Where each of P variances is off by a share b, what is sampled is P b^2 / 4 nats from the
+    posterior, and b goes with the cube root of the energy variance per parameter: so that the
+    distance does not grow, that falls with P^(-3/2), and steps with P^(-1/4).
+    """
+    share = min(1.0, (_WIDE / dim) ** 1.5)
+    return 0.5 * share, last * share
 
 
 @functools.lru_cache(maxsize=32)

@@ -11,7 +11,7 @@ from ribbit._arrays import checks
 from ribbit._arrays.namespace import errstate, to_host
 from ribbit.protocols import Array
 from ribbit.results.state import MicrocanonicalState
-from ribbit.samplers.mcmc.energy_tuning import EnergyTuning
+from ribbit.samplers.mcmc.energy_tuning import EnergyTuning, variances_of
 from ribbit.samplers.mcmc.isokinetic import GRADIENTS, Dynamics
 from ribbit.samplers.mcmc.layer_scales import scales_of
 from ribbit.samplers.mcmc.microcanonical import Adjusted, Unadjusted
@@ -55,10 +55,12 @@ class MCLMC(Sampler):
         A :class:`ribbit.protocols.LogDensity` of at least two parameters.
     adjusted : bool
         Accept or reject trajectories.
-    energy_variance : float or (float, float)
+    energy_variance : float, (float, float) or "auto"
         Variance of the energy error of a step divided by P, which sets the step size; two: at the
         beginning and at the end of warmup, the first larger to find better modes. The bias of
-        variances falls with it. Not looked at when adjusted.
+        variances falls with it. "auto": (0.5, 0.02), and of more than 1,250 parameters
+        (1250 / P)^1.5 times as much: a bias that is small in each of many weights is not in what
+        all of them do together, such as the log likelihood. Not looked at when adjusted.
     step_size : float or "auto"
         "auto": found in warmup for every chain, from the energy errors; when adjusted by dual
         averaging.
@@ -120,7 +122,7 @@ class MCLMC(Sampler):
         target: Any,
         *,
         adjusted: bool = False,
-        energy_variance: float | tuple[float, float] = (0.5, 0.02),
+        energy_variance: float | tuple[float, float] | str = "auto",
         step_size: float | str = "auto",
         decoherence_length: float | str = "auto",
         inverse_mass_matrix: Array | str | None = "auto",
@@ -144,7 +146,7 @@ class MCLMC(Sampler):
                 "of minibatches heats chains that nothing corrects (SGLD, SGHMC take them)"
             )
         self._adjusted = checks.boolean(name, "adjusted", adjusted)
-        variance = _variance(energy_variance)
+        variance = _variance(energy_variance, density.dim)
         step = _auto("step_size", step_size)
         length = _auto("decoherence_length", decoherence_length)
         stated = step is not None or length is not None
@@ -393,9 +395,12 @@ class MCLMC(Sampler):
             )
 
 
-def _variance(value: Any) -> tuple[float, float]:
+def _variance(value: Any, dim: int) -> tuple[float, float]:
     """Variance of energy errors at the beginning and at the end of warmup."""
     name = "energy_variance"
+    if isinstance(value, str):
+        checks.choice("MCLMC", name, value, ("auto",))
+        return variances_of(dim)
     if isinstance(value, tuple | list):
         if len(value) != 2:
             raise ValueError(
