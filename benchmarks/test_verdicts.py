@@ -151,14 +151,16 @@ def test_seeds_load_and_code_are_said(monkeypatch: Any) -> None:
 
 
 def test_problems_that_nobody_answered_are_said() -> None:
-    """Median over seeds of the R-hat at the end; "none" where the median run has none."""
+    """Medians over the seeds of R-hat and E at the end; "none" where the median run has none."""
     none = [[50, 1e3, 0.1, 0.0, None, 0.5]]
-    runs = [line("ribbit HMC", 0, None), line("ribbit NUTS", 0, None, curve=none)]
+    far = [[50, 1e3, 0.1, 20.0, 3.0, 0.5]]
+    runs = [line("ribbit HMC", k, None, curve=far) for k in (0, 1)] + [line("ribbit HMC", 2, None)]
+    runs.append(line("ribbit NUTS", 0, None, curve=none))
     said = effective_page.page(runs, "-")
-    assert "Not converged by any entry" in said
-    assert "- bnn: ribbit HMC 1.2, ribbit NUTS none" in said
+    assert "Answered by no entry" in said
+    assert "- bnn: ribbit HMC 3 (20), ribbit NUTS none" in said
     answered = effective_page.page([*runs, line("ribbit HMC", 1, 5e3)], "-")
-    assert "Not converged" not in answered
+    assert "Answered by no entry" not in answered
 
 
 def test_bias_is_held_to_others_that_are_exact() -> None:

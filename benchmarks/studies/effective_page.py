@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -256,22 +257,28 @@ def tables(lines: list[Line]) -> list[Table]:
 
 
 def unanswered(lines: list[Line]) -> str:
-    """Say which problems no run of any entry answered, with the R-hat of each entry at its end."""
+    """Say which problems no run of any entry answered, with R-hat and E of each at its end."""
     found = []
     for name in PROBLEMS:
         groups = by_entry(lines, name)
         if groups and not any(results.verdict(line) for group in groups.values() for line in group):
-            ends = {e: median([_or_infinite(last(r, RHAT)) for r in g]) for e, g in groups.items()}
-            each = (f"{e} {number(v) if math.isfinite(v) else 'none'}" for e, v in ends.items())
-            found.append(f"- {name}: {', '.join(each)}")
+            each = [f"{entry} {_ends(group)}" for entry, group in groups.items()]
+            text = f"- {name}: {', '.join(each)}"
+            found += textwrap.wrap(text, 100, subsequent_indent="  ")
     if not found:
         return ""
-    said = "**Not converged by any entry** are these, with the R-hat of each at the end of its runs"
-    return "\n".join(["", f"{said} (median of", "the seeds):", "", *found, ""])
+    said = (
+        "**Answered by no entry** (E >= 400 and R-hat <= 1.01) are these, with R-hat and E of each"
+    )
+    return "\n".join(["", said, "at the end of its runs (medians over the seeds):", "", *found, ""])
 
 
-def _or_infinite(value: float) -> float:
-    return value if math.isfinite(value) else math.inf
+def _ends(lines: list[Line]) -> str:
+    rhat, ess = ([last(line, column) for line in lines] for column in (RHAT, EFFECTIVE))
+    worst = median([value if math.isfinite(value) else math.inf for value in rhat])
+    if math.isinf(worst):
+        return "none"
+    return f"{number(worst)} ({number(median([v for v in ess if math.isfinite(v)]))})"
 
 
 def facts(lines: list[Line], command: str) -> list[str]:

@@ -429,7 +429,8 @@ def _grown(errors: tuple[Array, float | None] | None) -> str:
         f" In {int(over.sum())} of {over.size} chains the energy variance is up to {times:.3g} "
         "times what warmup aimed at: they have come into places that are narrower than those where "
         "their steps were found, and are more biased than that. Take a longer warmup (warmup=), or "
-        "a smaller energy_variance."
+        "a smaller energy_variance. Or resume= has kept steps that were found with a larger one: "
+        "begin a new run."
     )
 
 

@@ -236,6 +236,15 @@ def _stated(options: dict[str, Any]) -> bool:
     return bool(options.get("adjusted")) or any(not isinstance(value, str) for value in given)
 
 
+def _energy_variance(options: dict[str, Any], dim: int) -> Any:
+    """Return what is given, or the estimators' own: that for all sizes where no step is found."""
+    given = options.get("energy_variance", "auto")
+    if not isinstance(given, str) or given != "auto":
+        return given
+    fixed = bool(options.get("adjusted")) or not isinstance(options.get("step_size", "auto"), str)
+    return variances_of(1 if fixed else dim, _ENERGY)
+
+
 def _sampled(plan: Plan, how: Chains, target: Posterior, x: Any, seed: int) -> Draws:
     options = {**how.options, **plan.options}
     if "trajectory_length" in plan.options:
@@ -243,7 +252,7 @@ def _sampled(plan: Plan, how: Chains, target: Posterior, x: Any, seed: int) -> D
     if "inverse_mass_matrix" not in plan.options and _stated(plan.options):
         options.pop("inverse_mass_matrix", None)
     if how.sampler is MCLMC:
-        options.setdefault("energy_variance", variances_of(target.dim, _ENERGY))
+        options["energy_variance"] = _energy_variance(options, target.dim)
     if how.batches:
         options.setdefault("batch_size", _batch(plan, target.num_rows))
     number: dict[str, Any] = {"num_draws": plan.draws}

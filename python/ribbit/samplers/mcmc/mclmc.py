@@ -36,8 +36,8 @@ class MCLMC(Sampler):
     A chain moves at constant speed; gradients turn its direction, and noise lets the direction
     forget itself. Started at the members of an ensemble it is what Sommer et al. (2025) run for
     Bayesian neural networks. Without an accept step it is biased, by as much as its steps lose
-    energy: ``draws.summary()`` has the variance of the energy error per parameter. With the default
-    variance the narrowest of 40 directions of a Gaussian whose sds differ ten-fold, and that share
+    energy: ``draws.summary()`` has the variance of the energy error per parameter. With that of up to
+    1,250 parameters the narrowest of 40 directions of a Gaussian whose sds differ ten-fold, and that share
     a scale, is 1.23 times as wide as it should be, the widest 3 % narrower; at 0.1, 1.5 times and
     6 %; at 0.0005, 6 % and 1 %. Where groups of them have scales of their own, as layers do, the
     sds of all are 5 to 8 % too large instead. ``adjusted=True`` accepts trajectories of random
@@ -58,9 +58,9 @@ class MCLMC(Sampler):
     energy_variance : float, (float, float) or "auto"
         Variance of the energy error of a step divided by P, which sets the step size; two: at the
         beginning and at the end of warmup, the first larger to find better modes. The bias of
-        variances falls with it. "auto": (0.5, 0.02), and of more than 1,250 parameters
-        (1250 / P)^1.5 times as much: a bias that is small in each of many weights is not in what
-        all of them do together, such as the log likelihood. Not looked at when adjusted.
+        variances falls with it. "auto": (0.5, 0.02), and of more than 1,250 parameters (1250 / P)^2
+        times as much, since a bias that is small in each of many weights can be large in what they
+        do together, such as the log likelihood. Not looked at when adjusted.
     step_size : float or "auto"
         "auto": found in warmup for every chain, from the energy errors; when adjusted by dual
         averaging.
@@ -146,8 +146,9 @@ class MCLMC(Sampler):
                 "of minibatches heats chains that nothing corrects (SGLD, SGHMC take them)"
             )
         self._adjusted = checks.boolean(name, "adjusted", adjusted)
-        variance = _variance(energy_variance, density.dim)
         step = _auto("step_size", step_size)
+        tunes = step is None and not self._adjusted  # else nothing looks at it
+        variance = _variance(energy_variance, density.dim if tunes else 1)
         length = _auto("decoherence_length", decoherence_length)
         stated = step is not None or length is not None
         mass, self._mass = scales_of(
@@ -399,7 +400,10 @@ def _variance(value: Any, dim: int) -> tuple[float, float]:
     """Variance of energy errors at the beginning and at the end of warmup."""
     name = "energy_variance"
     if isinstance(value, str):
-        checks.choice("MCLMC", name, value, ("auto",))
+        if value != "auto":
+            raise ValueError(
+                f"[MCLMC] expected {name} as a number, two or 'auto', got {checks.summary(value)}"
+            )
         return variances_of(dim)
     if isinstance(value, tuple | list):
         if len(value) != 2:
