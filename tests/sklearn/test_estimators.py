@@ -114,6 +114,27 @@ def test_scales_are_of_arrays_unless_something_else_is_stated() -> None:
         assert model.draws_.settings["inverse_mass_matrix"] == found
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("hidden", "options", "share"),
+    [
+        ((50,), None, 1.0),
+        ((250,), None, (1250 / 1752) ** 2),  # 4 inputs, 250 units, mean and sd
+        ((250,), {"energy_variance": "auto"}, (1250 / 1752) ** 2),
+        ((250,), {"energy_variance": (0.5, 0.01)}, 1.0),
+        ((250,), {"adjusted": True}, 1.0),  # nothing looks at it
+    ],
+)
+def test_of_many_parameters_mclmc_has_less_energy_variance(
+    hidden: tuple[int, ...], options: dict[str, object] | None, share: float
+) -> None:
+    x = np.random.default_rng(0).normal(size=(40, 4))
+    chains = {"method": "mclmc", "epochs": None, "draws": 1, "warmup": 100, "thin": 1}
+    model = BNNRegressor(hidden=hidden, chains=2, options=options, **chains).fit(x, x[:, 0])
+    found = model.draws_.settings["energy_variance"]
+    np.testing.assert_allclose(found, [0.5 * share, 0.01 * share], rtol=1e-12)
+
+
 def test_noise_is_of_the_kind_that_was_asked_for() -> None:
     x, y = table()
     assert regressor(noise=20.0).fit(x, y).predict(x, return_std=True)[1].min() >= 20.0

@@ -200,6 +200,17 @@ def test_the_summary_says_where_energy_errors_have_grown(start, options, grown):
         assert f"up to {found.max() / 0.02:.3g} times" in text
 
 
+def test_the_summary_says_that_resumed_steps_may_be_of_a_larger_variance():
+    target = Gaussian(np.ones(1000))
+    first = MCLMC(target, energy_variance=0.5).sample(
+        20, warmup=400, init=np.zeros(1000), chains=2, progress=False
+    )
+    draws = MCLMC(target, energy_variance=0.001).sample(20, resume=first, progress=False)
+    text = " ".join(draws.summary().text.split())
+    assert "resume= has kept steps that were found with a larger one" in text
+    assert "resume=" not in first.summary().text  # the control
+
+
 @pytest.mark.filterwarnings("ignore::ribbit.errors.ScaleWarning")
 def test_steps_that_move_nothing_are_warned_of():
     """Columns with an sd of 1,000: in float32 the step falls below what moves a parameter.
