@@ -42,7 +42,7 @@ class MCLMC(Sampler):
     narrower; at 0.1, 1.5 times and 6 %; at 0.0005, 6 % and 1 %. Where groups of them have scales of
     their own, as layers do, the sds of all are 5 to 8 % too large instead. What all parameters do
     together is off by more of its own sds: the log density of 1,250 normals by 3, the log
-    likelihood of 20 rows that make 20 of them a third as wide by 3.6, of 10,000 by 1.3.
+    likelihood of 20 rows that make 20 of them a third as wide by 3.5, of 10,000 by 1.3.
     ``adjusted=True`` accepts trajectories of random length by their energy error (Robnik,
     Cohn-Gordon and Seljak 2025), which is exact. Chains never influence each other, not even in
     warmup.
