@@ -368,7 +368,7 @@ PROBLEMS: dict[str, Problem] = {
             chains=4,
             mixes=False,
             block=1,
-            gradients=2e5,  # of which HMC needs some 70,000 for its warmup
+            gradients=2e5,  # of which HMC needs some 50,000 for its warmup
             seconds=3_600.0,
         ),
     )
