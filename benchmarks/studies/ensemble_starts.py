@@ -63,7 +63,7 @@ the 5,000 steps before are of 64 rows and are not counted.
 Wine takes six values; its noise sd has the floor that the warning names. HMC is `rb.HMC(target,
 num_leapfrog_steps=200).sample(init="ensemble", chains=10)` for ten times MCLMC's gradients, warmup
 included (the first fifty draws say what it took, and are not judged). Earlier rows of HMC on wine,
-with 12 to 14 times as many, had MCLMC 0.007 +- 0.003 above it (in the file, superseded). Its rows
+with 12 to 14 times as many, had MCLMC 0.007 +- 0.003 above it (in the file, superseded). HMC's rows
 of concrete, energy and yacht were made when MCLMC took 60,000 steps a chain, so that they have 14
 to 15 times as many; they are of a processor with AVX-512: their seconds are not to be set beside
 those of MCLMC. With nothing set HMC's steps are so small that its trajectories are cut to 1,024
