@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # the same names for those who read and do not run
     from ribbit.results.joining import concatenate
     from ribbit.results.laplace import LaplaceFit
     from ribbit.results.prediction import Prediction
+    from ribbit.results.step_bias import StepBias
     from ribbit.results.store.options import Store
     from ribbit.results.swag import SWAGFit
     from ribbit.samplers import *
@@ -50,6 +51,7 @@ if TYPE_CHECKING:  # the same names for those who read and do not run
         "Posterior",
         "Prediction",
         "SWAGFit",
+        "StepBias",
         "Store",
         "__version__",
         "concatenate",
@@ -98,6 +100,7 @@ _LATER = {
     "results.joining": "concatenate",
     "results.laplace": "LaplaceFit",
     "results.prediction": "Prediction",
+    "results.step_bias": "StepBias",
     "results.store.options": "Store",
     "results.swag": "SWAGFit",
     "targets": "likelihoods priors",

@@ -222,7 +222,8 @@ class SplitLogDensity(Protocol):
     """A log density that comes as a sum of terms.
 
     HMC adds the *differences* of the terms, so that the energy error keeps its digits when
-    large terms move in opposite directions. Posterior: likelihood and prior, M = 2.
+    large terms move in opposite directions. Posterior: likelihood and prior, M = 2. A sequence of
+    M strings ``term_names`` says what they are.
 
     Examples
     --------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import numpy as np
 
@@ -110,6 +110,7 @@ class NativeSteps:
 class NativeDensity:
     """What `Posterior` evaluates: log density, gradient, trajectories, variational steps."""
 
+    term_names: ClassVar[tuple[str, ...]] = ("log likelihood", "log prior")
     dim: int
     dtype: np.dtype[Any]
     array_namespace: ModuleType

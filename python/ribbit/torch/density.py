@@ -78,6 +78,7 @@ class ModuleDensity(Evaluation):
 
     native: ClassVar[bool] = False
     interruptible: ClassVar[bool] = False
+    term_names: ClassVar[tuple[str, ...]] = ("log likelihood", "log prior")
     # A minibatch per chain in one call: value_and_grad takes rows (C, n) too.
     rows_per_chain: ClassVar[bool] = True
     array_namespace: ClassVar[ModuleType] = np

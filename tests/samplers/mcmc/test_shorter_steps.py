@@ -1,0 +1,131 @@
+"""`MCLMC.step_bias`: what its steps are, what it refuses, and that draws stay as they are."""
+
+import dataclasses
+import pickle
+
+import numpy as np
+import pytest
+
+import ribbit as rb
+from ribbit.samplers import MCLMC
+from tests.support.targets import Gaussian, posterior
+
+pytestmark = pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
+
+
+@pytest.fixture(scope="module")
+def run():
+    """A sampler of a small network, and its draws."""
+    sampler = MCLMC(posterior())
+    return sampler, sampler.sample(20, warmup=500, chains=3, seed=1, progress=False)
+
+
+def ways(sampler, state, share, every):
+    """Terms (C, 50, M) of the second half of a way, one step after the other."""
+    state = dataclasses.replace(state, step_size=state.step_size * share)
+    found = []
+    for step in range(100 * every):
+        state, _ = sampler.step(state)
+        if step >= 50 * every and (step + 1) % every == 0:
+            found.append(state.terms)
+    return np.stack(found, axis=1)
+
+
+def test_it_is_the_difference_between_both_ways(run):
+    sampler, draws = run
+    found = sampler.step_bias(draws, num_steps=2000)
+    short, own = (ways(sampler, draws.state, *way) for way in ((0.1, 20), (1.0, 2)))
+    expected = (own.mean(axis=1) - short.mean(axis=1)) / 0.99
+    np.testing.assert_allclose(found.by_chain, expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found.bias, expected.mean(axis=0), rtol=1e-9, atol=1e-9)
+    spread = np.sqrt(0.5 * (own.var(axis=1) + short.var(axis=1)).mean(axis=0))
+    np.testing.assert_allclose(found.sd, spread, rtol=1e-9)
+    assert found.names == ("log likelihood", "log prior")
+    assert found.num_steps == 2000
+    assert found.num_gradients == 3 * 2200
+
+
+def test_the_default_is_a_tenth_of_the_steps_and_2000_at_least(run):
+    sampler, draws = run
+    assert sampler.step_bias(draws).num_steps == 2000
+    longer = dataclasses.replace(draws.state, step=draws.state.warmup + 41_234)
+    assert sampler.step_bias(dataclasses.replace(draws, state=longer)).num_steps == 4000
+
+
+def test_draws_stay_as_they_are(run):
+    sampler, draws = run
+    before = pickle.dumps(draws.state)
+    sampler.step_bias(draws)
+    assert pickle.dumps(draws.state) == before
+    go_on = {"resume": draws, "progress": False}
+    fresh = MCLMC(posterior())
+    np.testing.assert_array_equal(
+        sampler.sample(5, **go_on).positions, fresh.sample(5, **go_on).positions
+    )
+
+
+def test_the_minimal_norm_integrator_has_two_gradients_in_a_step():
+    sampler = MCLMC(Gaussian(np.geomspace(0.5, 2.0, 10)), integrator="minimal_norm")
+    draws = sampler.sample(5, warmup=200, init=np.zeros(10), chains=2, seed=1, progress=False)
+    found = sampler.step_bias(draws)
+    assert found.num_gradients == 2 * 2 * 2200
+    assert found.names == ("log density",)
+
+
+class Split(Gaussian):
+    """A log density in three parts."""
+
+    def terms_and_grad(self, theta):
+        lp, grad = self.value_and_grad(theta)
+        return lp[:, None] * np.array([0.5, 0.25, 0.25]), grad
+
+
+class Named(Split):
+    """One that says what they are."""
+
+    term_names = ("one", "two", "three")
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [(Split, ("term 0", "term 1", "term 2")), (Named, ("one", "two", "three"))],
+)
+def test_terms_have_the_names_of_their_target(kind, names):
+    sampler = MCLMC(kind(np.ones(10)))
+    draws = sampler.sample(5, warmup=200, init=np.zeros(10), chains=2, seed=1, progress=False)
+    assert sampler.step_bias(draws, num_steps=1000).names == names
+
+
+def test_it_goes_on_from_a_file(run, tmp_path):
+    sampler, draws = run
+    draws.save(tmp_path / "draws.npz")
+    again = sampler.step_bias(rb.load_draws(tmp_path / "draws.npz"))
+    np.testing.assert_array_equal(again.by_chain, sampler.step_bias(draws).by_chain)
+
+
+def test_what_is_refused(run):
+    sampler, draws = run
+    target = posterior()
+    with pytest.raises(TypeError, match="expected Draws, got"):
+        sampler.step_bias(draws.positions)
+    hmc = rb.HMC(target).sample(5, warmup=20, chains=2, seed=1, progress=False)
+    with pytest.raises(TypeError, match="expected a MicrocanonicalState"):
+        sampler.step_bias(hmc)
+    with pytest.raises(ValueError, match="what is adjusted has no bias"):
+        MCLMC(target, adjusted=True).step_bias(draws)
+    adjusted = MCLMC(target, adjusted=True).sample(5, chains=2, seed=1, progress=False)
+    with pytest.raises(ValueError, match="of the other form"):
+        sampler.step_bias(adjusted)
+    one = sampler.sample(5, warmup=200, chains=1, seed=1, progress=False)
+    with pytest.raises(ValueError, match="expected two chains or more, got one"):
+        sampler.step_bias(one)
+    early = dataclasses.replace(draws, state=dataclasses.replace(draws.state, step=300))
+    with pytest.raises(ValueError, match="ended after 300 of 500 steps"):
+        sampler.step_bias(early)
+    for steps in (0, 999, 1500):
+        with pytest.raises(ValueError, match="num_steps"):
+            sampler.step_bias(draws, num_steps=steps)
+
+
+def test_the_summary_of_draws_says_that_there_is_this(run):
+    assert "step_bias(draws)" in run[1].summary().verdict
