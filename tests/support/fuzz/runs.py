@@ -21,6 +21,7 @@ from tests.support.fuzz.problem import (
     LAPLACE,
     MCD,
     MCLMC,
+    MCLMC_DRAWS,
     MCLMC_STATE,
     NUTS,
     PREDICTION,
@@ -214,6 +215,13 @@ SAMPLERS: dict[str, Call] = {
     ),
     **sample(HMC, DRAWS, STATE),
     **sample(MCLMC, MCLMC_STATE, MCLMC_STATE),
+    "MCLMC.step_bias": Call(
+        MCLMC.step_bias,
+        {
+            "draws": (MCLMC_DRAWS, m.no(), ("Draws",)),
+            "num_steps": count(1000, 1000, 2**31, none=True),
+        },
+    ),
     **sample(NUTS, DRAWS, STATE),
     **sample(SGLD, SG_STATE, SG_STATE),
     **sample(SGHMC, SGHMC_STATE, SGHMC_STATE),
