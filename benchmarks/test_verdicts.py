@@ -163,6 +163,18 @@ def test_problems_that_nobody_answered_are_said() -> None:
     assert "Answered by no entry" not in answered
 
 
+def test_log_likelihoods_of_classifiers_are_said() -> None:
+    """Medians over the seeds of the last quantity; of other problems none."""
+    digits = {"problem": "digits-lenet5", "sds": [1.0, 26.0]}
+    runs = [line("ribbit HMC", k, None, means=[2.0, -150.0 - k], **digits) for k in range(3)]
+    runs.append(line("ribbit NUTS", 0, None, curve=[], means=None, **digits))
+    said = effective_page.likelihoods([*runs, line("ribbit HMC", 0, 5e3)])
+    assert said.split() == (
+        "The log likelihood of digits-lenet5's training rows is -151 (sd 26) by ribbit HMC.".split()
+    )
+    assert effective_page.likelihoods([line("ribbit HMC", 0, 5e3)]) == ""
+
+
 def test_bias_is_held_to_others_that_are_exact() -> None:
     """A mean half an sd off shows; without enough effective samples there is no reference."""
     runs = [line("blackjax NUTS 10", k, 5e3) for k in range(10)]

@@ -275,6 +275,22 @@ def unanswered(lines: list[Line]) -> str:
     return "\n".join(["", said, "at the end of its runs (medians over the seeds):", "", *found, ""])
 
 
+def likelihoods(lines: list[Line]) -> str:
+    """Say the log likelihood of the rows by each entry, of classifiers: where E says too little."""
+    said = []
+    for name, problem in PROBLEMS.items():
+        groups = by_entry(lines, name) if problem.noise == "classes" else {}
+        each = [
+            f"{number(median(means))} (sd {number(median(sds))}) by {entry}"
+            for entry, group in groups.items()
+            if (means := [line["means"][-1] for line in group if line.get("means")])
+            and (sds := [line["sds"][-1] for line in group if line.get("sds")])
+        ]
+        if each:
+            said.append(f"The log likelihood of {name}'s training rows is {', '.join(each)}.")
+    return "".join(f"\n{textwrap.fill(one, 100)}\n" for one in said)
+
+
 def _ends(lines: list[Line]) -> str:
     rhat, ess = ([last(line, column) for line in lines] for column in (RHAT, EFFECTIVE))
     worst = median([value if math.isfinite(value) else math.inf for value in rhat])
@@ -304,7 +320,12 @@ def facts(lines: list[Line], command: str) -> list[str]:
 
 def page(lines: list[Line], command: str, picture: str = "") -> str:
     """Write the page."""
-    preamble = PREAMBLE + unanswered(lines) + (f"\n![{picture}]({picture})\n" if picture else "")
+    preamble = (
+        PREAMBLE
+        + unanswered(lines)
+        + likelihoods(lines)
+        + (f"\n![{picture}]({picture})\n" if picture else "")
+    )
     return markdown("What a user waits for", preamble, tables(lines), facts(lines, command))
 
 
