@@ -19,9 +19,9 @@ __all__ = ["StepBias"]
 
 Array: TypeAlias = "npt.NDArray[np.float64]"
 
-# Student's t beyond which one of a hundred lies by chance, for 1 to 9 degrees of freedom, then 10.
+# Student's t that one of a hundred exceeds in size, for 1 to 9 degrees of freedom, then of 10.
 _STUDENT = (63.66, 9.92, 5.84, 4.60, 4.03, 3.71, 3.50, 3.36, 3.25, 3.17)
-_SMALL = 0.25  # sds: an expectation that is off by so much is as good as one of 16 draws
+_SMALL = 0.25  # sds: a mean that is off by so much is as good as one of 16 draws
 
 
 @dataclass(frozen=True, repr=False)
@@ -33,15 +33,26 @@ class StepBias:
     Attributes
     ----------
     names : tuple of str
-        Of the M terms.
+        Of the M terms, each divided by its temperature. Of a posterior whose last layer is
+        integrated out the log likelihood is that of the others.
     by_chain : (C, M) float64 array
-        Mean of a term over draws minus its posterior mean in nats, by each chain.
+        Mean of a term by the chains' own steps minus its mean by shorter ones, in nats.
     sd : (M,) float64 array
-        Standard deviations of the terms within a chain.
+        Standard deviations of the terms on the way of the shorter steps, within a chain: smaller
+        than those of the posterior where a term moves more slowly than that.
+    num_still : int
+        Chains of which no term has moved: they say nothing.
+    step_given : bool
+        Whether the step size was given, and not found by the energy errors.
     num_steps : int
         Steps that each chain made with a tenth of its step size.
     num_gradients : int
         Of all chains, each over all rows.
+
+    Raises
+    ------
+    ValueError
+        For less than two chains.
 
     Examples
     --------
@@ -51,7 +62,7 @@ class StepBias:
     ... )
     >>> mclmc = rb.MCLMC(target)
     >>> draws = mclmc.sample(100, warmup=1000, seed=1, progress=False)
-    >>> found = mclmc.step_bias(draws)
+    >>> found = mclmc.step_bias(draws, progress=False)
     >>> found.names, found.by_chain.shape
     (('log likelihood', 'log prior'), (4, 2))
     """
@@ -59,8 +70,14 @@ class StepBias:
     names: tuple[str, ...]
     by_chain: Array
     sd: Array
+    num_still: int
+    step_given: bool
     num_steps: int
     num_gradients: int
+
+    def __post_init__(self) -> None:
+        if len(self.by_chain) < 2:
+            raise ValueError(f"[StepBias] expected two chains or more, got {len(self.by_chain)}")
 
     @property
     def bias(self) -> Array:
@@ -75,26 +92,32 @@ class StepBias:
         found: Array = self.by_chain.std(axis=0, ddof=1) / np.sqrt(chains)
         return found
 
+    @property
+    def interval(self) -> Array:
+        """Ends of the 99 % interval of each bias by Student's t, (M, 2)."""
+        half = _STUDENT[min(len(self.by_chain) - 1, len(_STUDENT)) - 1] * self.error
+        return np.stack([self.bias - half, self.bias + half], axis=1)
+
     def summary(self) -> Summary:
         """Return the table with its verdict.
 
         Returns
         -------
         Summary
-            ``converged`` is True where no term is off by more than a quarter of its sd and the
-            errors can tell, False where one is, None where they cannot tell.
+            ``converged`` is True where the interval of each term lies within a quarter of its sd,
+            False where that of one lies outside, None where neither is so or a chain did not move.
         """
         chains = len(self.by_chain)
-        by_chance = _STUDENT[min(chains - 1, len(_STUDENT)) - 1] * self.error
         rows, off, unsure = [], [], []
-        for name, bias, error, sd, chance in zip(
-            self.names, self.bias, self.error, self.sd, by_chance, strict=True
+        for name, bias, (low, high), sd in zip(
+            self.names, self.bias, self.interval, self.sd, strict=True
         ):
-            small = bool(abs(bias) + chance <= _SMALL * sd)
-            large = bool(abs(bias) > max(chance, _SMALL * sd))
+            small = bool(max(-low, high) <= _SMALL * sd)
+            large = bool(max(low, -high) > _SMALL * sd)
+            ends = f"(99 %: {low:+.3g} to {high:+.3g})"
+            value = f"{bias:+.3g} nats {ends}, {_sds(bias, sd)} sds"
             good = True if small else False if large else None
-            value = f"{bias:+.3g} +- {error:.2g} nats, {_sds(bias, sd)} of its sd"
-            rows.append(Row(f"bias of the {name}", value, f"within {_SMALL:g}", good))
+            rows.append(Row(f"bias of the {name}", value, f"within {_SMALL:g} sds", good))
             if large:
                 off.append(f"{name} is {abs(bias):.3g} nats {'low' if bias < 0 else 'high'}")
             elif not small:
@@ -103,18 +126,27 @@ class StepBias:
         rows.append(Row("gradients", f"{self.num_gradients:,}"))
         converged: bool | None = True
         verdict = "No term is off by more than a quarter of its sd."
-        if off:
+        if self.num_still:
+            rows.append(Row("chains that stayed where they were", str(self.num_still), "0", False))
+            converged = None
+            verdict = "Of chains that do not move this says nothing: their steps are to blame."
+        elif off:
             converged = False
+            way = (
+                "a shorter step_size (half has a quarter of the bias)"
+                if self.step_given
+                else "a smaller energy_variance (a tenth has about half the bias)"
+            )
             verdict = (
-                f"The draws' {' and their '.join(off)}: take a smaller energy_variance (a tenth "
-                "has about half the bias) in a new run, adjusted=True, or rb.HMC."
+                f"The draws' {' and their '.join(off)}: take {way} in a new run, adjusted=True, or "
+                "rb.HMC."
             )
         elif unsure:
             converged = None
             verdict = (
-                "The errors are too large to say whether the bias of the "
-                f"{' and the '.join(unsure)} is within a quarter of an sd: take more steps "
-                "(num_steps=) or more chains."
+                f"Whether the bias of the {' and the '.join(unsure)} is within a quarter of an sd "
+                "these steps do not tell: take more steps (num_steps=)"
+                f"{' or draws of more chains' if chains < 8 else ''}."
             )
         verdict += " A bias that takes more steps than these to show is not in it."
         return Summary(f"Bias of the steps: {chains} chains", tuple(rows), converged, verdict)
@@ -126,4 +158,4 @@ class StepBias:
 
 
 def _sds(bias: float, sd: float) -> str:
-    return f"{bias / sd:+.2g}" if sd > 0.0 else "-"
+    return f"{bias / sd:+.2g}" if sd > 0.0 else "0"

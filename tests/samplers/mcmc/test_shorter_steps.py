@@ -20,34 +20,76 @@ def run():
     return sampler, sampler.sample(20, warmup=500, chains=3, seed=1, progress=False)
 
 
-def ways(sampler, state, share, every):
-    """Terms (C, 50, M) of the second half of a way, one step after the other."""
+def ways(sampler, state, share, every, parts):
+    """Terms (C, parts / 2, M) of the second half of a way, one step after the other."""
     state = dataclasses.replace(state, step_size=state.step_size * share)
     found = []
-    for step in range(100 * every):
+    for step in range(parts * every):
         state, _ = sampler.step(state)
-        if step >= 50 * every and (step + 1) % every == 0:
+        if step >= parts // 2 * every and (step + 1) % every == 0:
             found.append(state.terms)
     return np.stack(found, axis=1)
 
 
 def test_it_is_the_difference_between_both_ways(run):
     sampler, draws = run
-    found = sampler.step_bias(draws, num_steps=2000)
-    short, own = (ways(sampler, draws.state, *way) for way in ((0.1, 20), (1.0, 2)))
+    found = sampler.step_bias(draws, num_steps=1300, progress=False)
+    short, own = (ways(sampler, draws.state, *way, 130) for way in ((0.1, 10), (1.0, 1)))
     expected = (own.mean(axis=1) - short.mean(axis=1)) / 0.99
     np.testing.assert_allclose(found.by_chain, expected, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(found.bias, expected.mean(axis=0), rtol=1e-9, atol=1e-9)
-    spread = np.sqrt(0.5 * (own.var(axis=1) + short.var(axis=1)).mean(axis=0))
+    spread = np.sqrt(short.var(axis=1).mean(axis=0))
     np.testing.assert_allclose(found.sd, spread, rtol=1e-9)
     assert found.names == ("log likelihood", "log prior")
-    assert found.num_steps == 2000
-    assert found.num_gradients == 3 * 2200
+    assert (found.num_steps, found.num_still, found.step_given) == (1300, 0, False)
+    assert found.num_gradients == 3 * 1430
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"integrator": "minimal_norm"},
+        {"step_size": 0.3},
+        {"step_size": 0.3, "decoherence_length": 2.0, "inverse_mass_matrix": "prior"},
+        {"inverse_mass_matrix": "inputs"},
+        {"adjusted": True},
+    ],
+)
+def test_whatever_the_sampler_has_it_is_of_the_draws(run, options):
+    """Their integrator, steps, lengths and scales; the control: a sampler with other ones."""
+    sampler, draws = run
+    expected = sampler.step_bias(draws, progress=False)
+    other = MCLMC(posterior(), **options)
+    found = other.step_bias(draws, progress=False)
+    np.testing.assert_array_equal(found.by_chain, expected.by_chain)
+    assert found.step_given is False
+    if not other.settings["adjusted"]:
+        own = other.sample(20, warmup=500, chains=3, seed=1, progress=False)
+        back = sampler.step_bias(own, progress=False)
+        np.testing.assert_array_equal(back.by_chain, other.step_bias(own, progress=False).by_chain)
+        assert not np.array_equal(back.by_chain, expected.by_chain)
+        assert back.step_given is ("step_size" in options)
+
+
+@pytest.mark.parametrize("step", [1e-12, 1e30])
+def test_chains_that_do_not_move_are_told(step):
+    sampler = MCLMC(posterior(), step_size=step, decoherence_length=1.0)
+    draws = sampler.sample(5, warmup=0, chains=2, seed=1, progress=False)
+    found = sampler.step_bias(draws, progress=False)
+    assert found.num_still == 2
+    assert found.summary().converged is None
+
+
+def test_progress_counts_to_the_end(run):
+    sampler, draws = run
+    seen = []
+    sampler.step_bias(draws, progress=seen.append)
+    assert seen[-1]["done"] == seen[-1]["total"] == 2200
 
 
 def test_the_default_is_a_tenth_of_the_steps_and_2000_at_least(run):
     sampler, draws = run
-    assert sampler.step_bias(draws).num_steps == 2000
+    assert sampler.step_bias(draws, progress=False).num_steps == 2000
     longer = dataclasses.replace(draws.state, step=draws.state.warmup + 41_234)
     assert sampler.step_bias(dataclasses.replace(draws, state=longer)).num_steps == 4000
 
@@ -109,22 +151,28 @@ def test_what_is_refused(run):
     with pytest.raises(TypeError, match="expected Draws, got"):
         sampler.step_bias(draws.positions)
     hmc = rb.HMC(target).sample(5, warmup=20, chains=2, seed=1, progress=False)
-    with pytest.raises(TypeError, match="expected a MicrocanonicalState"):
+    with pytest.raises(TypeError, match="their state, got draws of HMC"):
         sampler.step_bias(hmc)
-    with pytest.raises(ValueError, match="what is adjusted has no bias"):
-        MCLMC(target, adjusted=True).step_bias(draws)
+    fit = rb.DeepEnsemble(target, members=2, batch_size=3).fit(1, progress=False)
+    with pytest.raises(TypeError, match="got draws of "):
+        sampler.step_bias(fit.draws())
     adjusted = MCLMC(target, adjusted=True).sample(5, chains=2, seed=1, progress=False)
-    with pytest.raises(ValueError, match="of the other form"):
+    with pytest.raises(ValueError, match="these have no bias"):
         sampler.step_bias(adjusted)
     one = sampler.sample(5, warmup=200, chains=1, seed=1, progress=False)
-    with pytest.raises(ValueError, match="expected two chains or more, got one"):
+    with pytest.raises(ValueError, match="two chains or more, got one"):
         sampler.step_bias(one)
     early = dataclasses.replace(draws, state=dataclasses.replace(draws.state, step=300))
     with pytest.raises(ValueError, match="ended after 300 of 500 steps"):
         sampler.step_bias(early)
-    for steps in (0, 999, 1500):
+    for steps in (0, 999, 1550):
         with pytest.raises(ValueError, match="num_steps"):
             sampler.step_bias(draws, num_steps=steps)
+    wider = rb.Posterior(
+        target.model, target.x, target.y, prior=rb.Normal(9.0), likelihood=target.likelihood
+    )
+    with pytest.raises(ValueError, match="prior"):
+        MCLMC(wider).step_bias(draws)
 
 
 def test_the_summary_of_draws_says_that_there_is_this(run):

@@ -220,6 +220,7 @@ SAMPLERS: dict[str, Call] = {
         {
             "draws": (MCLMC_DRAWS, m.no(), ("Draws",)),
             "num_steps": count(1000, 1000, 2**31, none=True),
+            "progress": progress(),
         },
     ),
     **sample(NUTS, DRAWS, STATE),
