@@ -154,7 +154,7 @@ def test_what_is_refused(run):
     with pytest.raises(TypeError, match="their state, got draws of HMC"):
         sampler.step_bias(hmc)
     fit = rb.DeepEnsemble(target, members=2, batch_size=3).fit(1, progress=False)
-    with pytest.raises(TypeError, match="got draws of "):
+    with pytest.raises(TypeError, match="got draws without one"):
         sampler.step_bias(fit.draws())
     adjusted = MCLMC(target, adjusted=True).sample(5, chains=2, seed=1, progress=False)
     with pytest.raises(ValueError, match="these have no bias"):

@@ -56,8 +56,8 @@ def state_of(draws: Any) -> MicrocanonicalState:
         raise TypeError(f"[{_NAME}] expected Draws, got {checks.summary(draws)}")
     state = draws.state
     if not isinstance(state, MicrocanonicalState):
-        kind = draws.settings.get("sampler", "a fit")
-        raise TypeError(f"[{_NAME}] expected draws of MCLMC with their state, got draws of {kind}")
+        got = "draws without one" if state is None else f"draws of {draws.settings['sampler']}"
+        raise TypeError(f"[{_NAME}] expected draws of MCLMC with their state, got {got}")
     if state.velocity is None:
         raise ValueError(f"[{_NAME}] expected draws without adjusted=True: these have no bias")
     if state.step <= state.warmup:
