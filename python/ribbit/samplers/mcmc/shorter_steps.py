@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["Way", "count_of", "state_of", "step_bias", "terms_along"]
 
 _NAME = "MCLMC.step_bias"
-# Two chains of LeNet-5 on 100 digits that had stayed out of narrow parts: within 1,500 steps the log
-# likelihood rose by 12 nats with a third of the step, by 85 with a tenth (by hand).
+# Of two chains of LeNet-5 on 100 digits that had stayed out of narrow parts the log likelihood rose
+# by 12 nats in 1,500 steps of a third, and by 85 in as many of a tenth (by hand).
 _SHORTER = 10
 _LEAST, _UNIT = 1_000, 100  # short steps: fewer say nothing; as long a way has whole steps
 
