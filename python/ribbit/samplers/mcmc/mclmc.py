@@ -341,7 +341,8 @@ class MCLMC(Sampler):
         num_steps : int, optional
             Short steps of each chain, a multiple of 100, 1,000 at least; default a tenth of the
             steps of the draws and their warmup, 2,000 at least. Each chain makes a tenth as many of
-            its own. Of four chains the default finds a bias of an sd or more.
+            its own. Of four chains the default finds a bias of an sd, of some where terms move
+            slowly.
         progress : bool, callable or None
             As of :meth:`sample`.
 
@@ -373,14 +374,14 @@ class MCLMC(Sampler):
         >>> bool(-95.0 < found.bias[1] < -60.0)
         True
         """
-        density, settings = self._density, draws.settings if isinstance(draws, Draws) else {}
-        state = self._current("MCLMC.step_bias", state_of(draws), None)
+        density, state = self._density, state_of(draws)
+        dynamics = Dynamics(density, draws.settings["integrator"])
         return step_bias(
             density,
-            Unadjusted(density, Dynamics(density, settings["integrator"]), self._moves.tuning),
-            state,
+            Unadjusted(density, dynamics, self._moves.tuning),
+            self._current("MCLMC.step_bias", state, None),
             count_of(num_steps, state),
-            step_given=settings["step_size"] != "auto",
+            step_given=draws.settings["step_size"] != "auto",
             progress=progress,
         )
 
