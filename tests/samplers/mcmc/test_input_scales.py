@@ -223,7 +223,8 @@ def covariance(a, condition, seed):
 def test_of_a_gaussian_the_matrices_are_the_covariances():
     covariances = [covariance(4, 30.0, 1), 0.01 * covariance(6, 100.0, 2)]
     target = Correlated(covariances, units=8)
-    draws = MCLMC(target, inverse_mass_matrix="inputs").sample(
+    alone = {"energy_variance": (0.5, 0.02)}  # no limit on steps, which here is shorter
+    draws = MCLMC(target, inverse_mass_matrix="inputs", **alone).sample(
         40, warmup=20_000, init=np.zeros((2, target.dim)), chains=2, seed=3, progress=False
     )
     state, at = draws.state, 0
@@ -238,7 +239,7 @@ def test_of_a_gaussian_the_matrices_are_the_covariances():
             # Of conditions of 30 and 100; a window has some hundred vectors, which go together.
             assert np.linalg.cond(whitened) < 2.0
         at += a * a
-    plain = MCLMC(target, inverse_mass_matrix="layers").sample(
+    plain = MCLMC(target, inverse_mass_matrix="layers", **alone).sample(
         40, warmup=20_000, init=np.zeros((2, target.dim)), chains=2, seed=3, progress=False
     )
     # A step along all directions alike: with one scale for each block it is as short as the

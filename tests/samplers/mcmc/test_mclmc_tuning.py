@@ -52,6 +52,26 @@ def test_of_many_parameters_less_is_wanted_of_each(dim, share):
         assert MCLMC(target, **options).settings["energy_variance"] == [0.5, 0.02]
 
 
+@pytest.mark.parametrize("integrator", ["leapfrog", "minimal_norm"])
+def test_steps_are_a_quarter_of_the_length_at_most(integrator):
+    """At the defaults, from the last window on; not where anything is given."""
+    target, start = Gaussian(np.ones(50)), np.random.default_rng(3).normal(size=(4, 50))
+    run = {"warmup": 1000, "init": start, "seed": 1, "keep_warmup": True, "progress": False}
+    sampler = MCLMC(target, integrator=integrator)
+    draws = sampler.sample(20, **run)
+    turns = draws.stats["step_size"] / draws.stats["decoherence_length"]
+    np.testing.assert_allclose(turns, 0.25)
+    assert np.all(draws.warmup_stats["step_size"][:, 300:790] > 4.0)
+    np.testing.assert_allclose(draws.warmup_stats["step_size"][:, 810:], 0.25 * 7.0, rtol=0.15)
+    for options in (
+        {"energy_variance": (0.5, 0.02)},
+        {"decoherence_length": 7.0},
+        {"step_size": 5.0},
+    ):
+        given = MCLMC(target, integrator=integrator, **options).sample(20, **run)
+        assert np.all(given.stats["step_size"][:, -1] > 4.0)
+
+
 def test_warmup_begins_hot():
     sampler = MCLMC(Gaussian(np.ones(30)), energy_variance=(0.5, 0.005))
     draws = sampler.sample(

@@ -51,6 +51,7 @@ _BLOCK = 16
 _MEMORY = 50.0  # steps that the mean over steps remembers: later all since the annealing
 _TRUST = 9.0  # sd of the log of an error that still counts
 _WIDE = 1_250  # parameters up to which networks were measured with one variance for all
+_TURN = 0.25  # of a direction's length: longer steps forget no more between draws
 _LOST = 100.0  # wanted squares that a step that is not finite counts as: one in 100 may be
 
 
@@ -139,6 +140,8 @@ class EnergyTuning:
     mass : {"adapt", "layers", "inputs"} or None
         What scales come from: the variances of positions, the gradients of each layer, or of its
         inputs; None: they are fixed.
+    within_turns : bool
+        Whether steps are a quarter of the length at most, once that is found.
     """
 
     def __init__(
@@ -149,8 +152,9 @@ class EnergyTuning:
         step_size: float | None,
         length: float | None,
         mass: str | None,
+        within_turns: bool = False,
     ) -> None:
-        self._density, self._variance = density, variance
+        self._density, self._variance, self._within_turns = density, variance, within_turns
         self.step_size, self.length, self.adapts_mass = step_size, length, mass is not None
         self.layers = LayerScales(density) if mass in ("layers", "inputs") else None
         self.inputs = InputScales(density) if mass == "inputs" else None
@@ -266,6 +270,9 @@ class EnergyTuning:
                     gradients = self.layers.start(len(step_size))
                 if self.inputs is not None:
                     products = self.inputs.start(len(step_size))
+        if self._within_turns and step >= windows[-1][1]:
+            length = changes.get("decoherence_length", state.decoherence_length)
+            step_size = np.minimum(step_size, _TURN * length)
         last = step >= state.warmup
         changes["adaptation"] = (
             None

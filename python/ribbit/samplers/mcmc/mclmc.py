@@ -40,14 +40,16 @@ class MCLMC(Sampler):
     A chain moves at constant speed; gradients turn its direction, and noise lets the direction
     forget itself. Started at the members of an ensemble it is what Sommer et al. (2025) run for
     Bayesian neural networks. Without an accept step it is biased, by as much as its steps lose
-    energy: ``draws.summary()`` has the variance of the energy error per parameter. At 0.02, the
-    default of up to 1,250 parameters, the narrowest of 40 directions of a Gaussian whose sds differ
-    ten-fold, and that share a scale, is 1.23 times as wide as it should be, the widest 3 %
-    narrower; at 0.1, 1.5 times and 6 %; at 0.0005, 6 % and 1 %. Where groups of them have scales of
-    their own, as layers do, the sds of all are 5 to 8 % too large instead. What all parameters do
-    together is off by more of its own sds: the log density of 1,250 normals by 3, the log
-    likelihood of 20 rows that make 20 of them a third as wide by 3.5, of 10,000 by 1.3;
-    :meth:`step_bias` finds what it is for a run.
+    energy: ``draws.summary()`` has the variance of the energy error per parameter. At 0.02 the
+    narrowest of 40 directions of a Gaussian whose sds differ ten-fold, and that share a scale, is
+    1.23 times as wide as it should be, the widest 3 % narrower; at 0.1, 1.5 times and 6 %; at
+    0.0005, 6 % and 1 %. What all parameters do together is off by more of its own sds: the log
+    density of 1,250 normals by 3, the log likelihood of 20 rows that make 20 of them a third as
+    wide by 3.5. By default it is 0.02 of up to 1,250 parameters, and a step is a quarter of the
+    decoherence length at most, which a draw every 20 steps does not notice: then that narrowest
+    direction is 1.16 times as wide, the log density 0.1 of its sds off and the log likelihood 0.5.
+    Steps of networks on more rows are shorter by far, and nothing limits them.
+    :meth:`step_bias` finds the bias of a run.
     ``adjusted=True`` accepts trajectories of random length by their energy error (Robnik,
     Cohn-Gordon and Seljak 2025), which is exact. Chains never influence each other, not even in
     warmup.
@@ -68,7 +70,8 @@ class MCLMC(Sampler):
         beginning and at the end of warmup, the first larger to find better modes. The bias of
         variances falls with it. "auto": (0.5, 0.02), and of more than 1,250 parameters (1250 / P)^2
         times as much, since a bias that is small in each of many weights can be large in what they
-        do together, such as the log likelihood. Not looked at when adjusted.
+        do together, such as the log likelihood; where no length is given either, steps are then a
+        quarter of the length at most from 80 % of warmup on. Not looked at when adjusted.
     step_size : float or "auto"
         "auto": found in warmup for every chain, from the energy errors; when adjusted by dual
         averaging.
@@ -173,6 +176,7 @@ class MCLMC(Sampler):
             step_size=step,
             length=length,
             mass=mass if mass in ("adapt", "layers", "inputs") else None,
+            within_turns=tunes and length is None and isinstance(energy_variance, str),
         )
         dynamics = Dynamics(density, checks.choice(name, "integrator", integrator, GRADIENTS))
         target_acceptance = checks.fraction(name, "target_acceptance", target_acceptance)
@@ -362,14 +366,14 @@ class MCLMC(Sampler):
 
         Examples
         --------
-        1,250 normals, whose log density the default puts three of its standard deviations off:
+        1,250 normals, whose log density this variance puts three of its standard deviations off:
 
         >>> target = rb.Posterior(
         ...     rb.Model([rb.Dense(1, bias=False)], input_shape=(1250,)),
         ...     np.zeros((1, 1250)), np.zeros((1, 1)),
         ...     prior=rb.Normal(1.0), likelihood=rb.Gaussian(1.0),
         ... )
-        >>> mclmc = rb.MCLMC(target)
+        >>> mclmc = rb.MCLMC(target, energy_variance=(0.5, 0.02))
         >>> found = mclmc.step_bias(mclmc.sample(100, seed=1, progress=False), progress=False)
         >>> bool(-95.0 < found.bias[1] < -60.0)
         True
