@@ -54,7 +54,7 @@ def test_of_many_parameters_less_is_wanted_of_each(dim, share):
 
 @pytest.mark.parametrize("integrator", ["leapfrog", "minimal_norm"])
 def test_steps_are_a_quarter_of_the_length_at_most(integrator):
-    """At the defaults, from the last window on; not where anything is given."""
+    """At the defaults, from the last window on; not where anything is given but a limit."""
     target, start = Gaussian(np.ones(50)), np.random.default_rng(3).normal(size=(4, 50))
     run = {"warmup": 1000, "init": start, "seed": 1, "keep_warmup": True, "progress": False}
     sampler = MCLMC(target, integrator=integrator)
@@ -67,9 +67,16 @@ def test_steps_are_a_quarter_of_the_length_at_most(integrator):
         {"energy_variance": (0.5, 0.02)},
         {"decoherence_length": 7.0},
         {"step_size": 5.0},
+        {"step_size": 5.0, "step_limit": 0.25},
+        {"step_limit": None},
     ):
-        given = MCLMC(target, integrator=integrator, **options).sample(20, **run)
-        assert np.all(given.stats["step_size"][:, -1] > 4.0)
+        other = MCLMC(target, integrator=integrator, **options)
+        assert other.settings["step_limit"] is None
+        assert np.all(other.sample(20, **run).stats["step_size"][:, -1] > 4.0)
+    assert sampler.settings["step_limit"] == 0.25
+    other = MCLMC(target, decoherence_length=7.0, energy_variance=0.02, step_limit=0.1)
+    np.testing.assert_allclose(other.sample(20, **run).stats["step_size"], 0.7)
+    assert MCLMC(target, adjusted=True, step_limit=0.1).settings["step_limit"] is None
 
 
 def test_warmup_begins_hot():

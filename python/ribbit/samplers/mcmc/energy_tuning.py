@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["EnergyTuning", "Scales", "block_end", "spread_of", "variances_of"]
+__all__ = ["STEP_LIMIT", "EnergyTuning", "Scales", "block_end", "spread_of", "variances_of"]
 
 HostArray: TypeAlias = "npt.NDArray[np.float64]"
 
 LEAST = 100  # steps of a warmup that finds anything
+STEP_LIMIT = 0.25  # lengths: of longer steps draws 20 steps apart forget no more
 
 # Windows as shares of warmup. Each ends with a length from its positions, all but the last with
 # scales. From positions a first one gives a rough length and the mass; gradients say more, and
@@ -51,7 +52,6 @@ _BLOCK = 16
 _MEMORY = 50.0  # steps that the mean over steps remembers: later all since the annealing
 _TRUST = 9.0  # sd of the log of an error that still counts
 _WIDE = 1_250  # parameters up to which networks were measured with one variance for all
-_TURN = 0.25  # of a direction's length: longer steps forget no more between draws
 _LOST = 100.0  # wanted squares that a step that is not finite counts as: one in 100 may be
 
 
@@ -140,8 +140,8 @@ class EnergyTuning:
     mass : {"adapt", "layers", "inputs"} or None
         What scales come from: the variances of positions, the gradients of each layer, or of its
         inputs; None: they are fixed.
-    within_turns : bool
-        Whether steps are a quarter of the length at most, once that is found.
+    step_limit : float or None
+        Of steps that are found, in lengths, once these are found.
     """
 
     def __init__(
@@ -152,9 +152,9 @@ class EnergyTuning:
         step_size: float | None,
         length: float | None,
         mass: str | None,
-        within_turns: bool = False,
+        step_limit: float | None = None,
     ) -> None:
-        self._density, self._variance, self._within_turns = density, variance, within_turns
+        self._density, self._variance, self._step_limit = density, variance, step_limit
         self.step_size, self.length, self.adapts_mass = step_size, length, mass is not None
         self.layers = LayerScales(density) if mass in ("layers", "inputs") else None
         self.inputs = InputScales(density) if mass == "inputs" else None
@@ -270,9 +270,9 @@ class EnergyTuning:
                     gradients = self.layers.start(len(step_size))
                 if self.inputs is not None:
                     products = self.inputs.start(len(step_size))
-        if self._within_turns and step >= windows[-1][1]:
+        if errors is not None and self._step_limit is not None and step >= windows[-1][1]:
             length = changes.get("decoherence_length", state.decoherence_length)
-            step_size = np.minimum(step_size, _TURN * length)
+            step_size = np.minimum(step_size, self._step_limit * length)
         last = step >= state.warmup
         changes["adaptation"] = (
             None

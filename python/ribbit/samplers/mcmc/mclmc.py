@@ -13,7 +13,7 @@ from ribbit.protocols import Array
 from ribbit.results.draws import Draws
 from ribbit.results.state import MicrocanonicalState
 from ribbit.results.step_bias import StepBias
-from ribbit.samplers.mcmc.energy_tuning import EnergyTuning, variances_of
+from ribbit.samplers.mcmc.energy_tuning import STEP_LIMIT, EnergyTuning, variances_of
 from ribbit.samplers.mcmc.isokinetic import GRADIENTS, Dynamics
 from ribbit.samplers.mcmc.layer_scales import scales_of
 from ribbit.samplers.mcmc.microcanonical import Adjusted, Unadjusted
@@ -70,8 +70,10 @@ class MCLMC(Sampler):
         beginning and at the end of warmup, the first larger to find better modes. The bias of
         variances falls with it. "auto": (0.5, 0.02), and of more than 1,250 parameters (1250 / P)^2
         times as much, since a bias that is small in each of many weights can be large in what they
-        do together, such as the log likelihood; where no length is given either, steps are then a
-        quarter of the length at most from 80 % of warmup on. Not looked at when adjusted.
+        do together, such as the log likelihood. Not looked at when adjusted.
+    step_limit : float, None or "auto"
+        Of a step that is found, in decoherence lengths, from 80 % of warmup on. "auto": 0.25 where
+        the energy variance and the length are "auto" too, else None: no limit.
     step_size : float or "auto"
         "auto": found in warmup for every chain, from the energy errors; when adjusted by dual
         averaging.
@@ -134,6 +136,7 @@ class MCLMC(Sampler):
         *,
         adjusted: bool = False,
         energy_variance: float | tuple[float, float] | str = "auto",
+        step_limit: float | str | None = "auto",
         step_size: float | str = "auto",
         decoherence_length: float | str = "auto",
         inverse_mass_matrix: Array | str | None = "auto",
@@ -162,6 +165,11 @@ class MCLMC(Sampler):
         variance = _variance(energy_variance, density.dim if tunes else 1)
         length = _auto("decoherence_length", decoherence_length)
         stated = step is not None or length is not None
+        limit: float | None = None
+        if step_limit is not None:
+            limit = _auto("step_limit", step_limit)
+            if limit is None and tunes and length is None and isinstance(energy_variance, str):
+                limit = STEP_LIMIT
         mass, self._mass = scales_of(
             density, inverse_mass_matrix, auto=not (stated or self._adjusted)
         )
@@ -176,7 +184,7 @@ class MCLMC(Sampler):
             step_size=step,
             length=length,
             mass=mass if mass in ("adapt", "layers", "inputs") else None,
-            within_turns=tunes and length is None and isinstance(energy_variance, str),
+            step_limit=limit,
         )
         dynamics = Dynamics(density, checks.choice(name, "integrator", integrator, GRADIENTS))
         target_acceptance = checks.fraction(name, "target_acceptance", target_acceptance)
@@ -206,6 +214,7 @@ class MCLMC(Sampler):
         self.settings = {
             "adjusted": self._adjusted,
             "energy_variance": list(variance),
+            "step_limit": limit if tunes else None,
             "step_size": step_size if isinstance(step_size, str) else tuning.step_size,
             "decoherence_length": decoherence_length
             if isinstance(decoherence_length, str)
