@@ -13,6 +13,7 @@ import pytest
 
 import ribbit as rb
 from ribbit.errors import DataError
+from ribbit.results.store.identity import difference
 from tests.durability.lines import X, Y, posterior
 
 pytest.importorskip("zarr")
@@ -206,3 +207,12 @@ def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r'pip install "ribbit\[store\]"'):
         _hmc().sample(20, store=tmp_path / "a", **CALL)
+
+
+def test_an_option_that_did_not_exist_yet_is_one_not_given(tmp_path):
+    before = {"settings": {"thin": 1}, "chains": 2}
+    now = {"settings": {"thin": 1, "step_limit": None}, "chains": 2}
+    assert difference("f", tmp_path, before, now) is None
+    now["settings"]["step_limit"] = 0.25
+    assert "step_limit=0.25 where it was None" in str(difference("f", tmp_path, before, now))
+    assert "step_limit=None" in str(difference("f", tmp_path, now, before))

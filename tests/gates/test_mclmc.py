@@ -173,7 +173,7 @@ def gaussian(sd):
 @functools.cache
 def variances(variance):
     """Found / true variances (40,) of a Gaussian, the energy variance of every chain, step / L."""
-    options = {} if variance == "auto" else {"energy_variance": (0.5, variance)}
+    options = {} if variance == "auto" else {"energy_variance": (0.5, variance), "step_limit": None}
     start = np.random.default_rng(2).normal(size=(4 * CHAINS, 40)) * WIDTHS
     draws = MCLMC(gaussian(WIDTHS), **options).sample(500, init=start, seed=6, progress=False)
     found = (draws.positions.astype(float) / WIDTHS) ** 2
@@ -198,7 +198,7 @@ def test_with_a_scale_for_each_group_the_bias_is_the_same_in_all():
     start = np.random.default_rng(3).normal(size=(CHAINS, 90)) * sd
     found = {}
     for matrix in ("auto", None):
-        sampler = MCLMC(Grouped(sd), inverse_mass_matrix=matrix, energy_variance=(0.5, LAST))
+        sampler = MCLMC(Grouped(sd), inverse_mass_matrix=matrix, step_limit=None)
         draws = sampler.sample(500, init=start, seed=6, progress=False)
         squares = ((draws.positions / sd) ** 2).mean(axis=(0, 1))
         found[matrix] = np.array([squares[:10].mean(), squares[10:70].mean(), squares[70:].mean()])
@@ -229,7 +229,7 @@ def variances_of_inputs(matrix):
     """Found / true variances (10,) along the directions of a layer's inputs, the mean step size."""
     directions, target = a_layer()
     z = np.random.default_rng(2).normal(size=(CHAINS, 10, UNITS)) * INPUTS[:, None]
-    draws = MCLMC(target, inverse_mass_matrix=matrix, energy_variance=(0.5, LAST)).sample(
+    draws = MCLMC(target, inverse_mass_matrix=matrix, step_limit=None).sample(
         1000, init=(directions @ z).reshape(CHAINS, -1), seed=6, progress=False
     )
     along = directions.T @ draws.positions.astype(float).reshape(CHAINS, 1000, 10, UNITS)
@@ -296,7 +296,7 @@ def narrowed(many, chains):
 @functools.cache
 def variance_of_few(variance, many=MANY):
     """Found / true variance of 20 directions a third as wide as all others; theirs; the step."""
-    options = {} if variance == "auto" else {"energy_variance": variance}
+    options = {} if variance == "auto" else {"energy_variance": variance, "step_limit": None}
     directions, target, start = narrowed(many, chains=8)
     draws = MCLMC(target, **options).sample(200, init=start, seed=6, progress=False)
     squares = draws.positions.astype(float) ** 2
@@ -339,7 +339,7 @@ FEW = 1_250
 
 def by_chain(target, start, variance):
     """Draws from exact ones, their `step_bias`, and the same by three quarters of the step."""
-    options = {} if variance == "auto" else {"energy_variance": variance}
+    options = {} if variance == "auto" else {"energy_variance": variance, "step_limit": None}
     sampler = MCLMC(target, **options)
     draws = sampler.sample(200, init=start, seed=6, progress=False)
     found = sampler.step_bias(draws, num_steps=10_000, progress=False).by_chain
@@ -412,6 +412,8 @@ def test_shorter_steps_find_the_bias(name, of, variance, sds):
     assert errors_apart(known, found) < 6.5
     if variance != "auto":
         assert errors_apart(known, wrong) > 6.5, "the control: 3/4 of the step"
+    elif name == "log likelihood":  # that of the log density is no more than bounded
+        assert errors_apart(np.zeros_like(known), found) > 6.5, "the control: no bias"
 
 
 def results():

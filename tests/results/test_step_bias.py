@@ -8,12 +8,12 @@ from ribbit.results.step_bias import StepBias
 NAMES = ("log likelihood", "log prior")
 
 
-def found(bias, error, sd=(4.0, 10.0), chains=4, still=0, given=False):
+def found(bias, error, sd=(4.0, 10.0), chains=4, still=0, set_by="energy_variance"):
     """Of a wanted bias and standard error by term: values by chain that have these."""
     pattern = np.linspace(-1.0, 1.0, chains)[:, None]
     pattern = pattern / pattern.std(ddof=1) * np.sqrt(chains)
     by_chain = np.asarray(bias) + pattern * np.asarray(error)
-    return StepBias(NAMES, by_chain, np.asarray(sd), still, given, 2000, 8800)
+    return StepBias(NAMES, by_chain, np.asarray(sd), still, set_by, 2000, 8800)
 
 
 def test_figures():
@@ -68,9 +68,13 @@ def test_the_same_spread_of_more_chains_says_more():
 
 
 def test_advice_is_for_how_the_step_was_found():
-    auto, given = (found((-5.0, 0.5), (0.2, 0.2), given=g).summary().verdict for g in (0, 1))
-    assert "smaller energy_variance" in auto
-    assert "shorter step_size" in given
+    for name, share in (
+        ("energy_variance", "a tenth has about half of the bias"),
+        ("step_limit", "half a quarter of the bias"),
+        ("step_size", "half a quarter of the bias"),
+    ):
+        verdict = found((-5.0, 0.5), (0.2, 0.2), set_by=name).summary().verdict
+        assert f"take a smaller {name} ({share}) in a new run" in verdict
 
 
 def test_chains_that_do_not_move_say_nothing():
@@ -88,4 +92,4 @@ def test_a_term_that_never_moves_is_not_off():
 
 def test_one_chain_has_no_spread():
     with pytest.raises(ValueError, match="two chains or more, got 1"):
-        StepBias(NAMES, np.zeros((1, 2)), np.ones(2), 0, False, 2000, 8800)
+        StepBias(NAMES, np.zeros((1, 2)), np.ones(2), 0, "step_size", 2000, 8800)

@@ -133,8 +133,8 @@ def test_of_many_parameters_mclmc_has_less_energy_variance(
     model = BNNRegressor(hidden=hidden, chains=2, options=options, **chains).fit(x, x[:, 0])
     found = model.draws_.settings["energy_variance"]
     np.testing.assert_allclose(found, [0.5 * share, 0.01 * share], rtol=1e-12)
-    auto = options in (None, {"energy_variance": "auto"})
-    assert model.draws_.settings["step_limit"] == (0.25 if auto else None)
+    adjusted = options == {"adjusted": True}
+    assert model.draws_.settings["step_limit"] == (None if adjusted else 0.25)
 
 
 def test_noise_is_of_the_kind_that_was_asked_for() -> None:

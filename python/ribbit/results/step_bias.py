@@ -42,8 +42,8 @@ class StepBias:
         than those of the posterior where a term moves more slowly than that.
     num_still : int
         Chains of which no term has moved: they say nothing.
-    step_given : bool
-        Whether the step size was given, and not found by the energy errors.
+    set_by : {"energy_variance", "step_limit", "step_size"}
+        The option that the step sizes come from.
     num_steps : int
         Steps that each chain made with a tenth of its step size.
     num_gradients : int
@@ -71,7 +71,7 @@ class StepBias:
     by_chain: Array
     sd: Array
     num_still: int
-    step_given: bool
+    set_by: str
     num_steps: int
     num_gradients: int
 
@@ -132,14 +132,12 @@ class StepBias:
             verdict = "Of chains that do not move this says nothing: their steps are to blame."
         elif off:
             converged = False
-            way = (
-                "a shorter step_size (half has a quarter of the bias)"
-                if self.step_given
-                else "a smaller energy_variance (a tenth has about half the bias)"
+            share = (
+                "a tenth has about half" if self.set_by == "energy_variance" else "half a quarter"
             )
             verdict = (
-                f"The draws' {' and their '.join(off)}: take {way} in a new run, adjusted=True, or "
-                "rb.HMC."
+                f"The draws' {' and their '.join(off)}: take a smaller {self.set_by} ({share} of "
+                "the bias) in a new run, adjusted=True, or rb.HMC."
             )
         elif unsure:
             converged = None

@@ -376,9 +376,9 @@ def summary_of_draws(draws: Any, predictions: Array | None) -> Summary:
         )
     if "energy_variance" in draws.stats:
         verdict += (
-            " The draws are biased, since no step is rejected: by less, the smaller the energy "
-            "variance (energy_variance=); MCLMC(target).step_bias(draws) finds how far their log "
-            "likelihood is off. adjusted=True has no bias."
+            " The draws are biased, since no step is rejected: by less, the shorter the steps "
+            "(energy_variance=, step_limit=); MCLMC(target).step_bias(draws) finds how far their "
+            "log likelihood is off. adjusted=True has no bias."
         )
         verdict += _grown(_energy_errors(draws))
     elif converged and draws.settings.get("sampler") in _STOCHASTIC:

@@ -32,7 +32,7 @@ from ribbit.samplers import (
     LaplaceApproximation,
     MCDropout,
 )
-from ribbit.samplers.mcmc.energy_tuning import STEP_LIMIT, variances_of
+from ribbit.samplers.mcmc.energy_tuning import variances_of
 from ribbit.targets.posterior import Posterior
 
 __all__ = ["CHAINS", "FITS", "METHODS", "Plan", "dropped", "judged", "run"]
@@ -252,8 +252,6 @@ def _sampled(plan: Plan, how: Chains, target: Posterior, x: Any, seed: int) -> D
     if "inverse_mass_matrix" not in plan.options and _stated(plan.options):
         options.pop("inverse_mass_matrix", None)
     if how.sampler is MCLMC:
-        if isinstance(options.get("energy_variance", "auto"), str) and not _stated(options):
-            options.setdefault("step_limit", STEP_LIMIT)
         options["energy_variance"] = _energy_variance(options, target.dim)
     if how.batches:
         options.setdefault("batch_size", _batch(plan, target.num_rows))

@@ -223,7 +223,7 @@ def covariance(a, condition, seed):
 def test_of_a_gaussian_the_matrices_are_the_covariances():
     covariances = [covariance(4, 30.0, 1), 0.01 * covariance(6, 100.0, 2)]
     target = Correlated(covariances, units=8)
-    alone = {"energy_variance": (0.5, 0.02)}  # no limit on steps, which here is shorter
+    alone = {"step_limit": None}  # which here is shorter
     draws = MCLMC(target, inverse_mass_matrix="inputs", **alone).sample(
         40, warmup=20_000, init=np.zeros((2, target.dim)), chains=2, seed=3, progress=False
     )

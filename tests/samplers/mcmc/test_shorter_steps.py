@@ -41,7 +41,7 @@ def test_it_is_the_difference_between_both_ways(run):
     spread = np.sqrt(short.var(axis=1).mean(axis=0))
     np.testing.assert_allclose(found.sd, spread, rtol=1e-9)
     assert found.names == ("log likelihood", "log prior")
-    assert (found.num_steps, found.num_still, found.step_given) == (1300, 0, False)
+    assert (found.num_steps, found.num_still, found.set_by) == (1300, 0, "energy_variance")
     assert found.num_gradients == 3 * 1430
 
 
@@ -62,13 +62,13 @@ def test_whatever_the_sampler_has_it_is_of_the_draws(run, options):
     other = MCLMC(posterior(), **options)
     found = other.step_bias(draws, progress=False)
     np.testing.assert_array_equal(found.by_chain, expected.by_chain)
-    assert found.step_given is False
+    assert found.set_by == "energy_variance"
     if not other.settings["adjusted"]:
         own = other.sample(20, warmup=500, chains=3, seed=1, progress=False)
         back = sampler.step_bias(own, progress=False)
         np.testing.assert_array_equal(back.by_chain, other.step_bias(own, progress=False).by_chain)
         assert not np.array_equal(back.by_chain, expected.by_chain)
-        assert back.step_given is ("step_size" in options)
+        assert back.set_by == ("step_size" if "step_size" in options else "energy_variance")
 
 
 @pytest.mark.parametrize("step", [1e-12, 1e30])
@@ -78,6 +78,19 @@ def test_chains_that_do_not_move_are_told(step):
     found = sampler.step_bias(draws, progress=False)
     assert found.num_still == 2
     assert found.summary().converged is None
+
+
+def test_advice_that_is_followed_makes_it_less():
+    """Normals, whose step the limit sets: half of it has a quarter of the bias."""
+    start = np.random.default_rng(3).normal(size=(16, 200))
+    found = []
+    for limit in (1.0, 0.5):
+        sampler = MCLMC(Gaussian(np.ones(200)), step_limit=limit)
+        draws = sampler.sample(50, warmup=1000, init=start, seed=1, progress=False)
+        found.append(sampler.step_bias(draws, num_steps=20_000, progress=False))
+    assert [one.set_by for one in found] == ["step_limit", "step_limit"]
+    error = np.hypot(found[0].error, found[1].error)[0]
+    assert found[1].bias[0] - found[0].bias[0] > 4.0 * error
 
 
 def test_progress_counts_to_the_end(run):

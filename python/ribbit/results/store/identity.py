@@ -50,7 +50,7 @@ def difference(
     function: str, folder: Path, before: dict[str, Any], now: dict[str, Any]
 ) -> ValueError | None:
     """Return an error that names the first value of `now` that differs from that of the folder."""
-    before, now = json.loads(json.dumps(before)), json.loads(json.dumps(now))
+    before, now = (_given(json.loads(json.dumps(values))) for values in (before, now))
     for key in [*now, *(k for k in before if k not in now)]:
         old, new = before.get(key), now.get(key)
         if old == new:
@@ -63,6 +63,15 @@ def difference(
             f"{new!r:.80} where it was {old!r:.80}: give it a folder of its own"
         )
     return None
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what is None, at any depth: an option that did not exist yet is one not given."""
+    return {
+        key: _given(value) if isinstance(value, dict) else value
+        for key, value in values.items()
+        if value is not None
+    }
 
 
 def _first(key: str, old: Any, new: Any) -> tuple[str, Any, Any]:

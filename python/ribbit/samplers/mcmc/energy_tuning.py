@@ -37,7 +37,7 @@ __all__ = ["STEP_LIMIT", "EnergyTuning", "Scales", "block_end", "spread_of", "va
 HostArray: TypeAlias = "npt.NDArray[np.float64]"
 
 LEAST = 100  # steps of a warmup that finds anything
-STEP_LIMIT = 0.25  # lengths: of longer steps draws 20 steps apart forget no more
+STEP_LIMIT = 0.25  # lengths: of directions about equally wide draws 20 steps apart forget all
 
 # Windows as shares of warmup. Each ends with a length from its positions, all but the last with
 # scales. From positions a first one gives a rough length and the mass; gradients say more, and

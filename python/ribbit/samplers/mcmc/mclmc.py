@@ -17,7 +17,7 @@ from ribbit.samplers.mcmc.energy_tuning import STEP_LIMIT, EnergyTuning, varianc
 from ribbit.samplers.mcmc.isokinetic import GRADIENTS, Dynamics
 from ribbit.samplers.mcmc.layer_scales import scales_of
 from ribbit.samplers.mcmc.microcanonical import Adjusted, Unadjusted
-from ribbit.samplers.mcmc.shorter_steps import count_of, state_of, step_bias
+from ribbit.samplers.mcmc.shorter_steps import count_of, set_by, state_of, step_bias
 from ribbit.samplers.mcmc.starting import Evaluated
 from ribbit.samplers.run import options
 from ribbit.samplers.run.base import Sampler
@@ -46,10 +46,10 @@ class MCLMC(Sampler):
     0.0005, 6 % and 1 %. What all parameters do together is off by more of its own sds: the log
     density of 1,250 normals by 3, the log likelihood of 20 rows that make 20 of them a third as
     wide by 3.5. By default it is 0.02 of up to 1,250 parameters, and a step is a quarter of the
-    decoherence length at most, which a draw every 20 steps does not notice: then that narrowest
-    direction is 1.16 times as wide, the log density 0.1 of its sds off and the log likelihood 0.5.
-    Steps of networks on more rows are shorter by far, and nothing limits them.
-    :meth:`step_bias` finds the bias of a run.
+    decoherence length at most: then that narrowest direction is 1.16 times as wide, the log density
+    0.1 of its sds off and the log likelihood 0.5. Few directions much wider than the others have
+    half the effective draws by it, others as many at 20 steps a draw; steps of networks on more
+    rows are shorter by far. :meth:`step_bias` finds the bias of a run.
     ``adjusted=True`` accepts trajectories of random length by their energy error (Robnik,
     Cohn-Gordon and Seljak 2025), which is exact. Chains never influence each other, not even in
     warmup.
@@ -72,8 +72,9 @@ class MCLMC(Sampler):
         times as much, since a bias that is small in each of many weights can be large in what they
         do together, such as the log likelihood. Not looked at when adjusted.
     step_limit : float, None or "auto"
-        Of a step that is found, in decoherence lengths, from 80 % of warmup on. "auto": 0.25 where
-        the energy variance and the length are "auto" too, else None: no limit.
+        Of a step that is found, in decoherence lengths, from 80 % of warmup on; a state past its
+        warmup keeps its step. "auto": 0.25, and None, no limit, where a length is given. Not looked
+        at when adjusted or a step is given.
     step_size : float or "auto"
         "auto": found in warmup for every chain, from the energy errors; when adjusted by dual
         averaging.
@@ -167,9 +168,10 @@ class MCLMC(Sampler):
         stated = step is not None or length is not None
         limit: float | None = None
         if step_limit is not None:
-            limit = _auto("step_limit", step_limit)
-            if limit is None and tunes and length is None and isinstance(energy_variance, str):
+            limit = _auto("step_limit", step_limit, "a number, None or 'auto'")
+            if limit is None and length is None:
                 limit = STEP_LIMIT
+        limit = limit if tunes else None
         mass, self._mass = scales_of(
             density, inverse_mass_matrix, auto=not (stated or self._adjusted)
         )
@@ -214,7 +216,7 @@ class MCLMC(Sampler):
         self.settings = {
             "adjusted": self._adjusted,
             "energy_variance": list(variance),
-            "step_limit": limit if tunes else None,
+            "step_limit": limit,
             "step_size": step_size if isinstance(step_size, str) else tuning.step_size,
             "decoherence_length": decoherence_length
             if isinstance(decoherence_length, str)
@@ -375,14 +377,14 @@ class MCLMC(Sampler):
 
         Examples
         --------
-        1,250 normals, whose log density this variance puts three of its standard deviations off:
+        1,250 normals, whose log density is three of its standard deviations off without a limit:
 
         >>> target = rb.Posterior(
         ...     rb.Model([rb.Dense(1, bias=False)], input_shape=(1250,)),
         ...     np.zeros((1, 1250)), np.zeros((1, 1)),
         ...     prior=rb.Normal(1.0), likelihood=rb.Gaussian(1.0),
         ... )
-        >>> mclmc = rb.MCLMC(target, energy_variance=(0.5, 0.02))
+        >>> mclmc = rb.MCLMC(target, step_limit=None)
         >>> found = mclmc.step_bias(mclmc.sample(100, seed=1, progress=False), progress=False)
         >>> bool(-95.0 < found.bias[1] < -60.0)
         True
@@ -394,7 +396,7 @@ class MCLMC(Sampler):
             Unadjusted(density, dynamics, self._moves.tuning),
             self._current("MCLMC.step_bias", state, None),
             count_of(num_steps, state),
-            step_given=draws.settings["step_size"] != "auto",
+            set_by=set_by(draws.settings, state),
             progress=progress,
         )
 
@@ -508,10 +510,11 @@ def _variance(value: Any, dim: int) -> tuple[float, float]:
     return both, both
 
 
-def _auto(name: str, value: Any) -> float | None:
+def _auto(name: str, value: Any, expected: str = "a number or 'auto'") -> float | None:
     """Return a positive number; None for "auto"."""
     if isinstance(value, str):
-        checks.choice("MCLMC", name, value, ("auto",))
+        if value != "auto":
+            raise ValueError(f"[MCLMC] expected {name} as {expected}, got {checks.summary(value)}")
         return None
     return checks.positive("MCLMC", name, value)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["Way", "count_of", "state_of", "step_bias", "terms_along"]
+__all__ = ["Way", "count_of", "set_by", "state_of", "step_bias", "terms_along"]
 
 _NAME = "MCLMC.step_bias"
 # Of two chains of LeNet-5 on 100 digits that had stayed out of narrow parts the log likelihood rose
@@ -82,13 +82,24 @@ def count_of(num_steps: int | None, state: MicrocanonicalState) -> int:
     return count
 
 
+def set_by(settings: dict[str, Any], state: MicrocanonicalState) -> str:
+    """Return the option that the step sizes of most chains come from."""
+    if settings["step_size"] != "auto":
+        return "step_size"
+    limit = settings.get("step_limit")
+    turns = state.step_size / state.decoherence_length
+    if limit is not None and np.median(turns) > 0.99 * limit:
+        return "step_limit"
+    return "energy_variance"
+
+
 def step_bias(
     density: Density,
     moves: Unadjusted,
     state: MicrocanonicalState,
     num_steps: int,
     *,
-    step_given: bool,
+    set_by: str,
     progress: ProgressOption,
 ) -> StepBias:
     """Compare `num_steps` steps of a tenth the size with as long a way of the chains' own.
@@ -122,7 +133,7 @@ def step_bias(
         by_chain=(own.terms.mean(axis=1) - short.terms.mean(axis=1)) / (1.0 - _SHORTER**-2),
         sd=np.sqrt(np.where(spread > floor, spread**2, 0.0).mean(axis=0)),
         num_still=int(np.all(spread <= floor, axis=1).sum()),
-        step_given=step_given,
+        set_by=set_by,
         num_steps=num_steps,
         num_gradients=short.gradients + own.gradients,
     )
