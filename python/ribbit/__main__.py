@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,29 +34,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="command")
     demo = commands.add_parser(
         "demo",
-        help="HMC on the heating load of buildings, and five methods on one curve",
-        description="HMC over an 8-30-1 network on the heating load of buildings, beside linear "
-        "regression; then HMC, SGLD, Bayes by Backprop, MC dropout and a deep ensemble on one "
-        "curve of 20,000 rows: a table and a picture each.",
+        help="sample two networks by HMC: a table and a picture",
+        description="Sample two networks by HMC: a curve with a gap in the data, and the heating "
+        "load of buildings next to linear regression. Prints a table and saves a picture.",
     )
-    demo.add_argument("--quick", action="store_true", help="fewer draws and rows: some seconds")
+    demo.add_argument("--quick", action="store_true", help="take fewer draws")
     demo.add_argument(
         "--out",
         default="ribbit-demo.png",
         metavar="PATH",
-        help="picture of the buildings (default: %(default)s); that of the methods lies beside "
-        "it (ribbit-demo-methods.png)",
+        help="file of the picture (default: %(default)s)",
     )
     demo.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="seed of chains and fits (default: 0)"
-    )
-    demo.add_argument(
-        "--store",
-        nargs="?",
-        const=os.environ.get("RIBBIT_RUNS", "ribbit-runs"),
-        metavar="FOLDER",
-        help="keep the run on the buildings in FOLDER/demo, from which the same command goes on "
-        "(default: RIBBIT_RUNS, else ribbit-runs)",
+        "--seed", type=int, default=0, metavar="N", help="seed of the chains (default: 0)"
     )
     commands.add_parser("doctor", help="print versions and run a self-test; exit code 0 or 1")
     saved = commands.add_parser(
@@ -97,11 +86,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from ribbit._cli.demo import run_demo
 
     try:
-        run_demo(quick=options.quick, out=options.out, seed=options.seed, store=options.store)
+        run_demo(quick=options.quick, out=options.out, seed=options.seed)
     except (ImportError, OSError, ValueError) as error:
         print(f"ribbit demo: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:  # outside a fit, where there is nothing to give
+    except KeyboardInterrupt:
         print("ribbit demo: interrupted", file=sys.stderr)
         return 130
     return 0
