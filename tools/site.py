@@ -1,6 +1,6 @@
 """Build the site of docs/ and read what was built: ``python -m tools.site``.
 
-Needs ``pip install --group docs``, the program doxygen (for `docs/_ext/headers.py`), and an
+Needs ``pip install ".[docs]"``, the program doxygen (for `docs/_ext/headers.py`), and an
 installed ribbit; asks no network. Warnings are errors, and so is a link that leads nowhere or a
 page that would load anything from elsewhere.
 """

@@ -18,7 +18,7 @@ ABI = ROOT / "tests" / "embedding" / "abi.txt"
 
 @pytest.mark.parametrize("gallery", ["shown", "run"])  # .ci/run has the first: a minute less
 def test_the_site_builds(tmp_path: Path, gallery: str) -> None:
-    pytest.importorskip("sphinx_gallery", reason="needs pip install --group docs")
+    pytest.importorskip("sphinx_gallery", reason='needs pip install ".[docs]"')
     command = [sys.executable, "-m", "tools.site", "--out", str(tmp_path / "site")]
     command += ["--no-gallery"] if gallery == "shown" else []
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -38,7 +38,7 @@ def test_the_site_builds(tmp_path: Path, gallery: str) -> None:
 
 
 def test_without_doxygen_one_line_says_what_to_install(tmp_path: Path) -> None:
-    pytest.importorskip("sphinx_gallery", reason="needs pip install --group docs")
+    pytest.importorskip("sphinx_gallery", reason='needs pip install ".[docs]"')
     command = [sys.executable, "-m", "tools.site", "--out", str(tmp_path / "site")]
     done = subprocess.run(
         command, cwd=ROOT, env={"PATH": ""}, capture_output=True, text=True, check=False
