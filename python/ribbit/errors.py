@@ -118,7 +118,7 @@ class GroupError(ValueError):
 
 
 class RibbitWarning(UserWarning):
-    """A result may be wrong or useless; the base of the warnings that say so.
+    """The base of every warning of the library: a result may be wrong, incomplete or useless.
 
     Examples
     --------

@@ -198,9 +198,10 @@ def _huge(value):
 
 @pytest.mark.parametrize("name", ENTRIES)
 @given(data=st.data())
-@pytest.mark.filterwarnings("ignore:.*expected at most:RuntimeWarning")
-@pytest.mark.filterwarnings("ignore:.*expected at least one draw within max_s:RuntimeWarning")
-@pytest.mark.filterwarnings("ignore:.*expected chains that move:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*expected at most:ribbit.errors.RibbitWarning")
+@pytest.mark.filterwarnings(
+    "ignore:.*expected at least one draw within max_s:ribbit.errors.RibbitWarning"
+)
 @pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 def test_rubbish(name, data):
     call, strategies, check = ENTRIES[name]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit.errors import GroupError
+from ribbit.errors import GroupError, RibbitWarning
 from tests.support.five_networks import NETWORKS
 from tests.support.ranks import on_ranks
 from tests.support.rows_over_ranks import ROWS, data, posterior, same_on_ranks
@@ -19,7 +19,7 @@ from tests.support.rows_over_ranks import ROWS, data, posterior, same_on_ranks
 # Runs of some draws have not converged, and are not meant to; short trajectories take less time.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning"),
-    pytest.mark.filterwarnings("ignore:.*max_num_leapfrog_steps.*:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:.*max_num_leapfrog_steps.*:ribbit.errors.RibbitWarning"),
 ]
 
 RANKS = (1, 2, 3, 4)
@@ -483,7 +483,7 @@ def test_a_wish_to_stop_on_one_rank_stops_all_at_the_same_step(
         guards.clear()
         thread = threading.Thread(target=asks, args=(rank, 0.03 + 0.04 * attempt))
         thread.start()
-        with pytest.warns(RuntimeWarning, match="interrupted after"):
+        with pytest.warns(RibbitWarning, match="interrupted after"):
             found = on_ranks(3, program)
         thread.join()
         assert all(isinstance(one, rb.Draws) and not one.complete for one in found), found

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit.errors import GroupError
+from ribbit.errors import GroupError, RibbitWarning
 from ribbit.samplers.run.interrupt import InterruptGuard
 from tests.support.ranks import on_ranks
 from tests.support.rows_over_ranks import ROWS, data, posterior, same_on_ranks
@@ -155,7 +155,7 @@ def test_a_fit_in_a_folder_goes_on_with_other_ranks(
 
         thread = threading.Thread(target=asks)
         thread.start()
-        with pytest.warns(RuntimeWarning, match="interrupted after"):
+        with pytest.warns(RibbitWarning, match="interrupted after"):
             found = on_ranks(ranks, lambda group: STORED[name](group, tmp_path / "fit"))
         thread.join()
         return found

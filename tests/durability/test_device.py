@@ -26,7 +26,7 @@ def _target(xp: ModuleType) -> rb.Posterior:
 
 
 @pytest.mark.parametrize("name", ["hmc", "sghmc"])
-@pytest.mark.filterwarnings("ignore:.*expected at least one draw:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*expected at least one draw:ribbit.errors.RibbitWarning")
 def test_goes_on_from_a_folder(device: ModuleType, tmp_path: Path, name: str) -> None:
     target = _target(device)
     sampler: Any = rb.SGHMC(target, step_size=1e-5, batch_size=8)

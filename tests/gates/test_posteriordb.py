@@ -72,7 +72,9 @@ def test_gradients_match_central_differences(shared_data, name):
 
 
 # in warmup; none of the draws is cut, as is asserted
-@pytest.mark.filterwarnings("ignore:.*expected at most 500 leapfrog steps:RuntimeWarning")
+@pytest.mark.filterwarnings(
+    "ignore:.*expected at most 500 leapfrog steps:ribbit.errors.RibbitWarning"
+)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in MODELS]
 )

@@ -5,6 +5,7 @@ import builtins
 import numpy as np
 import pytest
 
+from ribbit.errors import RibbitWarning
 from ribbit.samplers import HMC
 from tests.support.targets import OPTIONS, Gaussian, Line, same
 
@@ -136,7 +137,7 @@ def test_to_datatree_names_the_extra(draws, monkeypatch):
 
 
 def test_max_seconds_returns_what_there_is(hmc):
-    with pytest.warns(RuntimeWarning, match="at least one draw within max_seconds"):
+    with pytest.warns(RibbitWarning, match="at least one draw within max_seconds"):
         run = hmc.sample(10_000_000, warmup=10**9, chains=2, max_seconds=0.05, keep_warmup=False)
     assert not run.complete
     assert len(run) == 0

@@ -12,7 +12,6 @@ from tests.support.targets import OPTIONS, Gaussian, Line, equal, posterior, sam
 # short runs, whose bits are looked at and not where they are
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning"),
-    pytest.mark.filterwarnings("ignore:.*expected chains that move:RuntimeWarning"),
 ]
 X = np.linspace(-1.0, 1.0, 15).reshape(5, 3)
 SAMPLERS = {

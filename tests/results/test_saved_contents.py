@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit.errors import DataError
+from ribbit.errors import DataError, RibbitWarning
 from tests.support.targets import OPTIONS, posterior
 
 
@@ -25,23 +25,23 @@ def files(tmp_path_factory):
     hmc.sample(
         5, warmup=30, keep_warmup=True, predict_at=x, quantiles=[0.5], keep_draws=False, **run
     ).save(folder / "gathered")
-    with pytest.warns(RuntimeWarning, match="max_seconds"):
+    with pytest.warns(RibbitWarning, match="max_seconds"):
         hmc.sample(5, warmup=10**6, max_seconds=0.05, **run).save(folder / "adapting")
-    with pytest.warns(RuntimeWarning, match="max_seconds"):  # all of it settled
+    with pytest.warns(RibbitWarning, match="max_seconds"):  # all of it settled
         rb.HMC(posterior()).sample(5, warmup=90, max_seconds=1e-9, **run).save(folder / "settled")
     hmc.sample(5, warmup=30, **run).save(folder / "hmc")
     rb.SGHMC(posterior(), step_size=1e-5, batch_size=5).sample(3, warmup=0, **run).save(
         folder / "sghmc"
     )
     mclmc = rb.MCLMC(posterior(), inverse_mass_matrix="adapt")
-    with pytest.warns(RuntimeWarning, match="max_seconds"):
+    with pytest.warns(RibbitWarning, match="max_seconds"):
         mclmc.sample(5, warmup=10**6, max_seconds=0.05, **run).save(folder / "mclmc")
-    with pytest.warns(RuntimeWarning, match="max_seconds"):
+    with pytest.warns(RibbitWarning, match="max_seconds"):
         rb.MCLMC(posterior()).sample(5, warmup=10**6, max_seconds=0.05, **run).save(
             folder / "layers"
         )
     inputs = rb.MCLMC(posterior(), inverse_mass_matrix="inputs")
-    with pytest.warns(RuntimeWarning, match="max_seconds"):
+    with pytest.warns(RibbitWarning, match="max_seconds"):
         inputs.sample(5, warmup=10**6, max_seconds=0.05, **run).save(folder / "inputs")
     inputs.sample(5, warmup=200, **run).save(folder / "mixed")
     model = rb.Model([rb.Dense(3), rb.Dropout(0.2), rb.Dense(1)], input_shape=(3,))

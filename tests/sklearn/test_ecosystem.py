@@ -10,7 +10,10 @@ import pytest
 
 pytest.importorskip("sklearn", minversion="1.6", reason="needs scikit-learn 1.6 or newer")
 from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
+from ribbit.errors import RibbitWarning
 from ribbit.sklearn import BNNRegressor
 
 # Short fits end while they still rise.
@@ -80,3 +83,20 @@ def _stop_workers() -> None:
 
     get_reusable_executor().shutdown(wait=True)
     time.sleep(0.1)
+
+
+@pytest.mark.parametrize("method", ["nuts", "ensemble"])
+@pytest.mark.parametrize("around", ["nothing", "pipeline", "search"])
+def test_warnings_point_at_the_line_that_fits(around: str, method: str) -> None:
+    sizes = {"draws": 10, "warmup": 10} if method == "nuts" else {"epochs": 20}
+    model = BNNRegressor((4,), method=method, random_state=0, **sizes)
+    if around == "pipeline":
+        model = make_pipeline(StandardScaler(), model)
+    if around == "search":
+        model = GridSearchCV(make_pipeline(model), {"bnnregressor__hidden": [(4,)]}, cv=2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(*table(40))
+    found = [one for one in caught if issubclass(one.category, RibbitWarning)]
+    assert found
+    assert {one.filename for one in found} == {__file__}

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 import ribbit as rb
-from ribbit.errors import DataError, DTypeError, ShapeError
+from ribbit.errors import DataError, DTypeError, RibbitWarning, ShapeError
 from ribbit.targets import priors
 from tests.support.gradient_check import BOUNDS, native_error
 from tests.support.problems import build_native, build_reference
@@ -314,5 +314,5 @@ def test_chains_are_far_from_the_mean():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         hmc.sample(2, chains=1, init=np.full((1, MODEL.dim), 5.0), progress=False)
-    with pytest.warns(RuntimeWarning, match="within 20 prior standard deviations"):
+    with pytest.warns(RibbitWarning, match="within 20 prior standard deviations"):
         hmc.sample(2, chains=1, init=np.zeros((1, MODEL.dim)), progress=False)

@@ -11,13 +11,13 @@ import os
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ribbit._arrays import kernel_sources
+from ribbit._arrays.warning import warn
 
 __all__ = ["Code", "KernelCompiler", "cache_folder"]
 
@@ -148,12 +148,10 @@ class KernelCompiler:
     def _cannot_keep(self, error: OSError) -> None:
         if not self._warned:
             self._warned = True
-            warnings.warn(
+            warn(
                 f"[ribbit] expected to keep compiled kernels in {cache_folder()}, got "
                 f"{type(error).__name__}: {error}; they are compiled again in every process "
                 "(XDG_CACHE_HOME sets another folder)",
-                RuntimeWarning,
-                stacklevel=2,
             )
 
 

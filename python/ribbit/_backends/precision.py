@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
 from ribbit._arrays import checks
+from ribbit._arrays.warning import warn
 from ribbit.errors import PrecisionWarning
 
 if TYPE_CHECKING:
     from ribbit._arrays.device import Device
 
-__all__ = ["PASSES", "PRECISIONS", "Passes", "Precision", "check_memory", "resolve", "warn"]
+__all__ = ["PASSES", "PRECISIONS", "Passes", "Precision", "check_memory", "resolve", "warn_of_tf32"]
 
 Precision: TypeAlias = Literal["float32", "mixed", "float64", "tf32"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
@@ -78,12 +78,11 @@ def check_memory(function: str, precision: str, device: Device | None) -> None:
         )
 
 
-def warn(function: str, precision: str) -> None:
-    """Warn of plain TF32, at the line that called the caller."""
+def warn_of_tf32(function: str, precision: str) -> None:
+    """Warn of plain TF32."""
     if precision == "tf32":
-        warnings.warn(
+        warn(
             f"[{function}] expected precision='float32' or 'mixed' for gradients that HMC can rely "
             "on, got 'tf32': products of 10 bits can halve the acceptance",
             PrecisionWarning,
-            stacklevel=3,
         )

@@ -16,6 +16,7 @@ import numpy as np
 
 from ribbit import schedules
 from ribbit._arrays import checks
+from ribbit._arrays.warning import warn
 from ribbit.errors import ConvergenceWarning, FitWarning, NonFiniteError, RibbitWarning
 from ribbit.results.draws import Draws
 from ribbit.samplers import (
@@ -285,13 +286,12 @@ def _sampled(plan: Plan, how: Chains, target: Posterior, x: Any, seed: int) -> D
             options["step_size"] = _SHORTER * error.step_size
     if found is not None:
         used = options["step_size"]
-        warnings.warn(
+        warn(
             f"[{plan.function}] expected chains that stay finite with the step size of the pilot "
             f"runs, {found:.3g}, got parameters that overflowed: sampled with {used:.3g} instead. "
             f"Give options={{'step_size': {used:.3g}}} to start there, a larger prior_scale or "
             "noise, or method='mclmc', which adapts its step",
             ConvergenceWarning,
-            stacklevel=5,
         )
     return draws
 
@@ -311,14 +311,13 @@ def _foretell(plan: Plan, how: Chains, target: Posterior, seed: int) -> None:
     target.value_and_grad(start)
     seconds = steps * (time.perf_counter() - begin)
     if seconds > _PATIENT:
-        warnings.warn(
+        warn(
             f"[{plan.function}] expected rows that chains can all look at in every step, got "
             f"{target.num_rows:,} rows and {target.dim:,} parameters: about {seconds / 60:.0f} "
             f"minutes for {plan.draws or _FIRST} draws of {plan.chains} chains, perhaps many times "
             "as long until they agree. method='sghmc' and method='ensemble' look at batches; "
             "max_seconds= ends chains with what there is",
             RibbitWarning,
-            stacklevel=6,
         )
 
 

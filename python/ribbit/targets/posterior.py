@@ -261,7 +261,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         if group is not None:
             spec = spec.joined(name, group)
         self._fill(integrate(name, spec) if marginalize == "last_layer" else spec)
-        _precision.warn(name, self.precision)
+        _precision.warn_of_tf32(name, self.precision)
         on_every_rank(name, group, self._warn)
 
     def _warn(self) -> None:
@@ -272,7 +272,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         if spec.units is None:
             warn_of_scale(self.model, *spec.seen, self.prior, self.likelihood)
         warn_of_steps(spec)
-        warn_of_hidden("Posterior", self.prior, self.model.parameters, stacklevel=4)
+        warn_of_hidden("Posterior", self.prior, self.model.parameters)
 
     @staticmethod
     def _checked(

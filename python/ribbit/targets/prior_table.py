@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ribbit._arrays.warning import warn
 from ribbit.errors import PriorWarning
 from ribbit.targets.prior_base import LOG_NOISE, Parameter, Prior, PriorLike, ScalePrior
 from ribbit.targets.scales import ScaleBuilder, ScaleTable
@@ -70,9 +70,7 @@ def chosen(patterns: Mapping[str, Prior], name: str) -> tuple[str, Prior | None]
     return next(((k, v) for k, v in patterns.items() if fnmatchcase(name, k)), ("", None))
 
 
-def warn_of_hidden(
-    function: str, prior: PriorLike, parameters: Iterable[Parameter], *, stacklevel: int
-) -> None:
+def warn_of_hidden(function: str, prior: PriorLike, parameters: Iterable[Parameter]) -> None:
     """Warn of patterns behind one that matches all that they do and more: they change nothing.
 
     Not of one behind several that have all of its parameters together, or behind one that has the
@@ -84,12 +82,11 @@ def warn_of_hidden(
         found = {name for name in names if fnmatchcase(name, pattern)}
         wider = next((other for other, had in before if found < had), None) if found else None
         if wider is not None:
-            warnings.warn(
+            warn(
                 f"[{function}] expected patterns of prior with the particular before the general, "
                 f"got {pattern!r} behind {wider!r}, which matches all that it does: the first that "
                 f"matches wins, so {pattern!r} changes nothing. Put it first",
                 PriorWarning,
-                stacklevel=stacklevel + 1,
             )
         before.append((pattern, found))
 

@@ -8,13 +8,13 @@ rows, J columns of y.
 from __future__ import annotations
 
 import math
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ribbit._arrays.mapped import MappedRows
 from ribbit._arrays.namespace import from_host, namespace, to_host
+from ribbit._arrays.warning import warn
 from ribbit.errors import NoiseWarning
 from ribbit.targets.likelihoods import HeteroscedasticGaussian
 
@@ -74,14 +74,13 @@ def warn_of_steps(spec: DensitySpec) -> None:
         advised, units = _advised(step, y[:, column]), _units(spec)
         name = "y" if y.shape[1] == 1 else f"y column {column}"
         many = f"{count} value{'' if count == 1 else 's'}"
-        warnings.warn(
+        warn(
             f"[Posterior] expected targets of many values for a noise sd per row, got {name} with "
             f"{many} in {share:.0%} of the rows: where the network is exactly right for many rows "
             "at once its sd goes to 0 and the density has no bound. Give "
             f"HeteroscedasticGaussian(min_sd={advised:.2g}), the sd of rounding to steps of "
             f"{step:.3g}{units}",
             NoiseWarning,
-            stacklevel=5,
         )
         return
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from ribbit._arrays.namespace import (
     namespace,
     to_host,
 )
+from ribbit._arrays.warning import warn
 from ribbit.errors import ScaleWarning
 from ribbit.protocols import PredictiveTerms
 from ribbit.targets.likelihoods import Array64, Likelihood
@@ -184,13 +184,12 @@ def warn_of_scale(model: Model, x: Any, y: Any, prior: Any, likelihood: Likeliho
         found += _far("y", y)
     if found:
         more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-        warnings.warn(
+        warn(
             "[Posterior] expected inputs and targets of about unit scale under one prior for all "
             f"weights, got {', '.join(found[:3])}{more}: give standardize=True (predictions come "
             "back in your units), or scale them yourself: "
             "scaler = rb.datasets.standardize(x, y); x, y = scaler.x, scaler.y",
             ScaleWarning,
-            stacklevel=5,
         )
 
 

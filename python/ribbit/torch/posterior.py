@@ -142,7 +142,7 @@ def posterior(
     copied = copy.deepcopy(module).to(number).eval().requires_grad_(False)
     for mine, given in zip(copied.parameters(), module.parameters(), strict=True):
         mine.requires_grad_(given.requires_grad)
-    warn_of_hidden(name, prior, parameters_of(copied), stacklevel=2)
+    warn_of_hidden(name, prior, parameters_of(copied))
     rows = read(name, data, number, in_memory=in_memory)
     x, y = rows.take(np.arange(min(_EXAMPLE, rows.num_rows)))
     options: dict[str, Any] = {

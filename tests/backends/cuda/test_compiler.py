@@ -9,6 +9,7 @@ import pytest
 import ribbit as rb
 from ribbit._arrays import kernel_compiler, kernel_sources
 from ribbit._arrays.kernel_compiler import Code, KernelCompiler, cache_folder
+from ribbit.errors import RibbitWarning
 from tests.support.cuda import cpu_device, kernel_list, nvrtc
 
 NAMES = ("KickDrift<float, 4>", "Accept", "FillNormal<double>")
@@ -122,7 +123,7 @@ def test_a_folder_that_cannot_be_written_is_said_once(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     compiler = KernelCompiler(library, "sm_90")
-    with pytest.warns(RuntimeWarning, match="compiled again in every process") as found:
+    with pytest.warns(RibbitWarning, match="compiled again in every process") as found:
         assert set(compiler(NAMES)) == set(NAMES)
     assert len(found) == 1
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit.errors import RibbitWarning
 from ribbit.results import state as state_module
 from ribbit.results.state import DualAveraging, Welford
 from ribbit.samplers import HMC
@@ -51,7 +52,7 @@ def test_mass_of_every_short_warmup_is_sound():
             max_num_leapfrog_steps=50,
         )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # L is capped before the first window
+            warnings.simplefilter("ignore", RibbitWarning)  # L is capped before the first window
             state = hmc.sample(2, warmup=warmup, chains=2, init=np.zeros((2, 4))).state
         assert np.isfinite(state.inverse_mass).all()
         assert (state.inverse_mass > 0).all()
@@ -155,8 +156,9 @@ def test_step_size_reaches_the_target_acceptance():
 # 20 draws of a network of 181 parameters have not converged
 @pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore::ribbit.errors.NoiseWarning")
-@pytest.mark.filterwarnings("ignore:.*expected steps with which the default:RuntimeWarning")
-@pytest.mark.filterwarnings("ignore:.*expected chains that move:RuntimeWarning")
+@pytest.mark.filterwarnings(
+    "ignore:.*expected steps with which the default:ribbit.errors.RibbitWarning"
+)
 @pytest.mark.parametrize("warmup", [None, 150, 1000])
 def test_defaults_accept_where_data_have_little_noise(warmup, monkeypatch):
     """With nothing set all chains accept 0.5 or more, 0.7 on average (0.9 is aimed for).
@@ -277,7 +279,7 @@ def test_cap_is_reported_after_warmup():
     hmc = HMC(
         Gaussian([1e-3, 1.0]), step_size="auto", trajectory_length=1.0, max_num_leapfrog_steps=20
     )
-    with pytest.warns(RuntimeWarning, match="at most 20 leapfrog steps"):
+    with pytest.warns(RibbitWarning, match="at most 20 leapfrog steps"):
         draws = hmc.sample(3, warmup=50, init=np.zeros((2, 2)))
     assert draws.stats["capped"].all()
 

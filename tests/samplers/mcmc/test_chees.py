@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit.errors import RibbitWarning
 from ribbit.io import load_draws
 from ribbit.samplers import HMC
 from ribbit.samplers.mcmc.chees import Moves, log_length_gradient
@@ -131,7 +132,7 @@ def test_a_warmup_that_is_cut_goes_on_bit_for_bit(at, tmp_path):
     assert state.adaptation.lengths.count == at
     part = HMC(target, trajectory_length="adapt", inverse_mass_matrix="adapt")
     equal(whole, part.sample(6, resume=state, progress=False))
-    with pytest.warns(RuntimeWarning, match="at least one draw within max_seconds"):
+    with pytest.warns(RibbitWarning, match="at least one draw within max_seconds"):
         cut = hmc.sample(1, warmup=120, max_seconds=1e-9, **how)  # ends after a step
     cut.save(tmp_path / "cut.npz")
     loaded = load_draws(tmp_path / "cut.npz")

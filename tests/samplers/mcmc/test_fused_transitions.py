@@ -13,7 +13,6 @@ from tests.support.targets import same
 # Short runs whose bits are compared, some with steps that are too large on purpose.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning"),
-    pytest.mark.filterwarnings("ignore:.*expected chains that move:RuntimeWarning"),
 ]
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import ribbit as rb
 from ribbit import _core
+from ribbit.errors import RibbitWarning
 from ribbit.samplers.mcmc import hmc
 from ribbit.samplers.mcmc.tuning import Tuning
 from ribbit.samplers.run.foresight import Foresight
@@ -16,7 +17,9 @@ from tests.support.targets import same
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning"),
-    pytest.mark.filterwarnings("ignore:.*expected at most 12 leapfrog steps:RuntimeWarning"),
+    pytest.mark.filterwarnings(
+        "ignore:.*expected at most 12 leapfrog steps:ribbit.errors.RibbitWarning"
+    ),
 ]
 
 
@@ -92,7 +95,9 @@ def test_bits_are_those_of_single_calls(case, dtype, together, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::ribbit.errors.NoiseWarning")
-@pytest.mark.filterwarnings("ignore:.*expected steps with which the default:RuntimeWarning")
+@pytest.mark.filterwarnings(
+    "ignore:.*expected steps with which the default:ribbit.errors.RibbitWarning"
+)
 def test_step_sizes_of_full_trajectories_alone(together, monkeypatch):
     """Of little noise all chains need them; calls of 7 are cut where they begin."""
     rng = np.random.default_rng(0)
@@ -157,7 +162,9 @@ def test_calls_get_shorter_when_transitions_get_slower(monkeypatch):
     assert chunk.size(1000) == 1
 
 
-@pytest.mark.filterwarnings("ignore:.*expected at least one draw within max_seconds:RuntimeWarning")
+@pytest.mark.filterwarnings(
+    "ignore:.*expected at least one draw within max_seconds:ribbit.errors.RibbitWarning"
+)
 def test_a_time_limit_holds_where_trajectories_get_long():
     """One transition takes a few ms; a call of hundreds, learned while they were brief, did not."""
     sampler = rb.HMC(posterior(), num_leapfrog_steps=1500)
@@ -370,7 +377,7 @@ def test_ctrl_c_discards_the_call_and_resuming_makes_it_again(together, monkeypa
 
     monkeypatch.setattr(hmc, "advance_together", interrupted)
     assert together
-    with pytest.warns(RuntimeWarning, match="interrupted after"):
+    with pytest.warns(RibbitWarning, match="interrupted after"):
         part = sampler.sample(30, **run)
     left[0] = -1
     rest = sampler.sample(30 - len(part), resume=part, progress=False)

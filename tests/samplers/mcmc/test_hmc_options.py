@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 
+from ribbit.errors import RibbitWarning
 from ribbit.samplers import HMC
 from tests.oracle import reference
 from tests.support.targets import SDS, START, Gaussian
@@ -80,12 +81,12 @@ def test_number_of_steps_is_the_ceiling_per_chain():
 
 @pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 def test_cap_warns_and_is_a_statistic():
-    with pytest.warns(RuntimeWarning, match="at most 50 leapfrog steps"):
+    with pytest.warns(RibbitWarning, match="at most 50 leapfrog steps"):
         hmc = HMC(Gaussian(SDS), step_size=0.01, trajectory_length=1.0, max_num_leapfrog_steps=50)
     draws = hmc.sample(3, init=START)
     assert draws.stats["capped"].all()
     assert draws.stats["n_steps"].max() == 50
-    with pytest.warns(RuntimeWarning, match="at most 50 leapfrog steps"):  # twice 30
+    with pytest.warns(RibbitWarning, match="at most 50 leapfrog steps"):  # twice 30
         hmc = HMC(Gaussian(SDS), step_size=0.01, num_leapfrog_steps=30, max_num_leapfrog_steps=50)
     draws = hmc.sample(200, init=START, warmup=0)
     capped = draws.stats["capped"]
@@ -119,7 +120,7 @@ class Narrow(Gaussian):
 )
 def test_with_nothing_set_a_trajectory_costs_as_much_as_the_deepest_tree(options, most, text):
     hmc = HMC(Narrow(), **options)
-    with pytest.warns(RuntimeWarning, match=text):
+    with pytest.warns(RibbitWarning, match=text):
         draws = hmc.sample(4, warmup=20, init=np.zeros((2, 2)), progress=False)
     assert 0.5 * most < draws.stats["n_steps"].max() <= most
     assert draws.stats["capped"].any()

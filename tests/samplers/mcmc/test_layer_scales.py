@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit.errors import RibbitWarning
 from ribbit.results.state import GradientSquares, Welford
 from ribbit.samplers import MCLMC
 from ribbit.samplers.mcmc.energy_tuning import OF_GRADIENTS, block_end
@@ -218,7 +219,7 @@ def test_a_warmup_goes_on_from_a_file(adjusted, tmp_path):
     start = posterior().init(seed=5, chains=3)
     state = sampler.init(start, seed=5, warmup=options["warmup"])
     state, _ = sampler.step(state, num_steps=5_000 if not adjusted else 30)
-    with pytest.warns(RuntimeWarning, match="max_seconds"):
+    with pytest.warns(RibbitWarning, match="max_seconds"):
         first = sampler.sample(4, resume=state, max_seconds=1e-9, progress=False)
     assert first.state.adaptation.gradients.count > 0
     first.save(tmp_path / "draws")

@@ -19,7 +19,6 @@ STEPS = 60
 # The step is too large on purpose, so that nothing converges.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning"),
-    pytest.mark.filterwarnings("ignore:.*expected chains that move:RuntimeWarning"),
 ]
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import ribbit as rb
 from ribbit import _core
+from ribbit.errors import RibbitWarning
 from ribbit.samplers import HMC, NUTS
 from tests.support.targets import Gaussian, Line, equal, posterior, same
 
@@ -150,7 +151,7 @@ def test_ctrl_c_inside_a_tree(name):
 
             timer = threading.Timer(0.3, send)
             timer.start()
-            with pytest.warns(RuntimeWarning, match=r"interrupted after 0 of"):
+            with pytest.warns(RibbitWarning, match=r"interrupted after 0 of"):
                 draws = nuts.sample(3, warmup=0, chains=2, progress=False)
             fastest = min(fastest, time.perf_counter() - sent[0])
             timer.join()

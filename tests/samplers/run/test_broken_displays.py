@@ -9,9 +9,10 @@ import warnings
 import numpy as np
 import pytest
 
+from ribbit._arrays.warning import warn
+from ribbit.errors import RibbitWarning
 from ribbit.samplers import HMC
 from ribbit.samplers.run import progress
-from ribbit.samplers.run.caution import warn
 from tests.support.targets import OPTIONS, equal, posterior
 
 ERRORS = {
@@ -64,7 +65,7 @@ def test_the_run_goes_on_and_warns_once(hmc, monkeypatch, error, terminal, after
     before = sys.stdout
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stderr", stream)
-        with pytest.warns(RuntimeWarning, match=r"\[progress\] expected .* got") as caught:
+        with pytest.warns(RibbitWarning, match=r"\[progress\] expected .* got") as caught:
             draws = hmc.sample(20, warmup=0, chains=2, progress=True)
         assert sys.stderr is stream  # rich puts its own there while it is live
     assert sys.stdout is before
@@ -80,7 +81,7 @@ def test_a_stream_that_does_not_know_whether_it_is_a_terminal(hmc, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stderr", closed)
         assert hmc.sample(3, warmup=0, chains=1).complete  # a short run says nothing
-        with pytest.warns(RuntimeWarning, match=r"\[progress\]"):
+        with pytest.warns(RibbitWarning, match=r"\[progress\]"):
             assert hmc.sample(3, warmup=0, chains=1, progress=True).complete
 
 
@@ -99,10 +100,10 @@ def test_warnings_that_cannot_be_shown_are_dropped(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         monkeypatch.setattr(warnings, "showwarning", fail)
-        warn("[f] expected nothing, got nothing", stacklevel=1)
+        warn("[f] expected nothing, got nothing")
         warnings.simplefilter("error")
-        with pytest.raises(RuntimeWarning, match="nothing"):
-            warn("[f] expected nothing, got nothing", stacklevel=1)
+        with pytest.raises(RibbitWarning, match="nothing"):
+            warn("[f] expected nothing, got nothing")
 
 
 SCRIPT = """

@@ -61,7 +61,7 @@ def test_nothing_is_said_of_others(prior, options):
     run(problem(prior, prior=rb.Normal(1.0), marginalize=None), **options)
 
 
-@pytest.mark.filterwarnings("ignore:.*default length takes at most:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*default length takes at most:ribbit.errors.RibbitWarning")
 def test_long_runs_are_foreseen(monkeypatch):
     """Any other posterior that is far narrower than its prior: of any target."""
     monkeypatch.setattr("ribbit.samplers.run.foresight._PATIENCE", 0.0)
@@ -82,7 +82,7 @@ def test_long_runs_are_foreseen(monkeypatch):
     assert "MCLMC" in str(caught.value)
 
 
-@pytest.mark.filterwarnings("ignore:.*default length takes at most:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*default length takes at most:ribbit.errors.RibbitWarning")
 def test_draws_do_not_depend_on_it(monkeypatch):
     target = problem(NONE, prior=rb.Normal(1.0), marginalize=None)
     hmc, how = rb.HMC(target), {"warmup": 36, "seed": 1, "progress": False}

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit.errors import RibbitWarning
 from ribbit.samplers import HMC, MCLMC
 from ribbit.samplers.run.run import Run
 from tests.support.targets import OPTIONS, Gaussian, Line, equal, posterior, same
@@ -65,7 +66,7 @@ def interrupted(run, attempts=4):
     """Draws of an interrupted run; the fastest of a few attempts counts, machines are shared."""
     fastest = np.inf
     for _ in range(attempts):
-        with pytest.warns(RuntimeWarning, match=r"interrupted after \d+ of"), CtrlC() as press:
+        with pytest.warns(RibbitWarning, match=r"interrupted after \d+ of"), CtrlC() as press:
             draws = run()
         assert not draws.complete
         assert "INCOMPLETE" in repr(draws)
@@ -422,7 +423,7 @@ def test_inside_a_curvature():
     start = target.init(seed=1)
     fastest = np.inf
     for _ in range(4):
-        warned = pytest.warns(RuntimeWarning, match=r"interrupted before there was a covariance")
+        warned = pytest.warns(RibbitWarning, match=r"interrupted before there was a covariance")
         with warned, CtrlC() as press:
             fit = laplace.fit(0, init=start, progress=False)
         assert not fit.complete

@@ -8,7 +8,7 @@ import pytest
 
 import ribbit as rb
 from ribbit import schedules
-from ribbit.errors import NonFiniteError
+from ribbit.errors import NonFiniteError, RibbitWarning
 from tests.samplers.sgmcmc.problem import CASES, DIM, X, target
 from tests.support.targets import Foreign
 
@@ -85,7 +85,7 @@ def test_draws_fall_on_cycle_ends_after_any_warmup(warmup):
 
 def test_draws_after_the_end_of_a_cosine_are_a_warning():
     sampler = rb.SGLD(target(), step_size=1e-3, batch_size=20, schedule=schedules.cosine(100))
-    with pytest.warns(RuntimeWarning, match="at most 100 steps, where the step size reaches 0"):
+    with pytest.warns(RibbitWarning, match="at most 100 steps, where the step size reaches 0"):
         draws = sampler.sample(5, warmup=150, chains=1, progress=False)
     assert np.ptp(draws.positions, axis=1).max() == 0
     sampler.sample(5, warmup=95, chains=1, progress=False)
@@ -93,7 +93,7 @@ def test_draws_after_the_end_of_a_cosine_are_a_warning():
 
 def test_a_chain_far_out_is_a_warning():
     sampler = rb.SGLD(target(), step_size=0.02, batch_size=20)  # unstable, and finite so far
-    with pytest.warns(RuntimeWarning, match=r"within 20 prior standard deviations, got .* chain 0"):
+    with pytest.warns(RibbitWarning, match=r"within 20 prior standard deviations, got .* chain 0"):
         sampler.sample(1, warmup=20, chains=1, progress=False)
 
 

@@ -263,7 +263,7 @@ class BBB:
         held, found, last = arrays, [records], step
         first = int(store.loop["first"]) if store is not None and store.begun else step
         end = (first // self._batches.count + epochs) * self._batches.count
-        warn_of_rest(name, self._schedule, end, self._batches.count, stacklevel=4)
+        warn_of_rest(name, self._schedule, end, self._batches.count)
 
         def fit(complete: bool) -> MeanField:
             return self._fit(held, seed, last, found, complete=complete)

@@ -15,12 +15,12 @@ import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._arrays.threads import Interrupted
+from ribbit._arrays.warning import warn
 from ribbit.errors import FitWarning
 from ribbit.protocols import Array
 from ribbit.results.fits import EnsembleFit
 from ribbit.samplers.fit.members import Climb, Members
 from ribbit.samplers.run import options
-from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.progress import open_progress
 from ribbit.samplers.run.run import ProgressOption
@@ -184,7 +184,6 @@ class EnsembleStart:
         guard: InterruptGuard,
         progress: ProgressOption,
         max_seconds: float | None,
-        stacklevel: int = 5,
         executor: Any = None,
         finish: int = 0,
     ) -> tuple[Array, dict[str, Any]]:
@@ -205,8 +204,6 @@ class EnsembleStart:
             As for ``sample``.
         max_seconds : float or None
             After which members stay where they are; where steps on all rows began, if any has.
-        stacklevel : int
-            Of the warning about failed members, that of ``sample`` unless told.
         executor : object with submit, or callable that makes one, optional
             Whose workers fit the members.
         finish : int
@@ -248,7 +245,7 @@ class EnsembleStart:
                 watch.run(ids, guard)
             else:
                 watch.run_elsewhere(ids, guard, executor)
-            watch.warn(stacklevel)
+            watch.warn()
         return watch.position, watch.report()
 
 
@@ -317,7 +314,7 @@ class _Watch:
         found = [climb.position for climb in self.climbs]
         return found[0] if len(found) == 1 else self._fit.xp.concat(found, axis=0)
 
-    def warn(self, stacklevel: int) -> None:
+    def warn(self) -> None:
         """Warn of members that have failed in every attempt, or were lost in the steps behind."""
         if self.ended_early:
             return
@@ -330,8 +327,7 @@ class _Watch:
                 f"got none for chain {failed} in {attempts} attempt{'s' if attempts > 1 else ''}: "
                 "the best weights that were met are the start. Is the target one that can be "
                 "fitted?",
-                stacklevel=stacklevel,
-                category=FitWarning,
+                FitWarning,
             )
         if lost:
             warn(
@@ -339,8 +335,7 @@ class _Watch:
                 f"on all rows, got others for chain {lost}: the weights before those steps are the "
                 "start. A smaller learning_rate of rb.EnsembleStart may help, finish=0 leaves them "
                 "out",
-                stacklevel=stacklevel,
-                category=FitWarning,
+                FitWarning,
             )
 
     def _chains(self, places: list[npt.NDArray[np.intp]]) -> str:

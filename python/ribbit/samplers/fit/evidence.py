@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ribbit._arrays.warning import warn
 from ribbit.errors import FitWarning
 from ribbit.samplers.fit.curvature import SMALL, Mode, mode_near
-from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.target import Density
 
@@ -102,8 +102,7 @@ def tuned(
         warn(
             f"[{function}] expected scales that settle, got ones whose evidence still rose after "
             f"{_ROUNDS} rounds: see fit.tuning",
-            stacklevel=4,
-            category=FitWarning,
+            FitWarning,
         )
     return density, mode, {name: np.array(values) for name, values in history.items()}
 

@@ -12,6 +12,7 @@ import numpy as np
 from ribbit import schedules
 from ribbit._arrays import checks
 from ribbit._arrays.threads import Interrupted
+from ribbit._arrays.warning import warn
 from ribbit.errors import FitWarning, NonFiniteError, ShapeError
 from ribbit.protocols import Array, GaussNewtonDensity
 from ribbit.results.fit_verdicts import History
@@ -23,7 +24,6 @@ from ribbit.samplers.fit.curvature import SMALL, mode_near
 from ribbit.samplers.fit.evidence import tuned
 from ribbit.samplers.fit.training import as_position, begin, fitting, joined, train
 from ribbit.samplers.run import options
-from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.interrupt import Carrying, InterruptGuard, way_on
 from ribbit.samplers.run.ranks import Together, together
 from ribbit.samplers.run.run import ProgressOption
@@ -309,7 +309,6 @@ class LaplaceApproximation:
                 fit=lambda state: self._fit(state.position[0], state, seed, past, complete=False),
                 ranks=ranks,
                 store=store,
-                stacklevel=5,
             )
         except NonFiniteError as error:
             error.state = error.fit or error.state
@@ -355,7 +354,6 @@ class LaplaceApproximation:
                 warn(
                     f"[{name}] interrupted before there was a covariance; returning the weights so "
                     f"far ({on})",
-                    stacklevel=4,
                 )
                 return so_far()[0]
             target = density.target
@@ -379,15 +377,13 @@ class LaplaceApproximation:
         if fit.at_mode:  # of the last layer alone
             warn(
                 f"[{name}] expected a trained network. {found.verdict}",
-                stacklevel=4,
-                category=FitWarning,
+                FitWarning,
             )
             return
         warn(
             f"[{name}] expected weights at a mode, got some from which a Newton step gains "
             f"{fit.newton_decrement:.2g} nats: {fit.climb}",
-            stacklevel=4,
-            category=FitWarning,
+            FitWarning,
         )
 
     def _fit(

@@ -14,6 +14,7 @@ import numpy as np
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import dtype_in, from_host, is_array, namespace, to_host
 from ribbit._arrays.threads import Interrupted
+from ribbit._arrays.warning import warn
 from ribbit.errors import DTypeError, FitWarning, NonFiniteError, ShapeError
 from ribbit.protocols import Array
 from ribbit.results import archive
@@ -22,7 +23,6 @@ from ribbit.results.state import StochasticState
 from ribbit.results.store.fit_store import FitStore, FollowedFit, fit_store
 from ribbit.results.store.folder import folder_opened
 from ribbit.results.store.placing import placed
-from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.elsewhere import Elsewhere
 from ribbit.samplers.run.interrupt import Carrying, InterruptGuard, way_on
 from ribbit.samplers.run.ranks import Together
@@ -127,7 +127,6 @@ def train(
     ranks: Together,
     store: FitStore | FollowedFit | None = None,
     executor: Any = None,
-    stacklevel: int = 4,
 ) -> tuple[StochasticState, bool, History]:
     """Train `members` weight vectors together.
 
@@ -159,8 +158,6 @@ def train(
         Where checkpoints go, and where the fit goes on.
     executor : object with submit, or callable that makes one, optional
         Whose workers move the members.
-    stacklevel : int
-        Of a warning of the schedule, counted from :func:`warn_of_rest`: 4 where `fit` calls this.
 
     Returns
     -------
@@ -203,7 +200,7 @@ def train(
         batches = stepper.batches
         # An epoch that was interrupted is finished before the last of `num_epochs` is counted.
         turn = max(first, (first // batches + epochs) * batches)  # from here on `collect` steps
-        warn_of_rest(function, stepper.schedule, turn, batches, stacklevel=stacklevel)
+        warn_of_rest(function, stepper.schedule, turn, batches)
         watch = _Watch(stepper, epochs + more, without_prior=likelihood_alone)
         if store is not None and stored:
             watch.restore(store)
@@ -430,7 +427,6 @@ def run_epochs(
             warn(
                 f"[{function}] interrupted after {done()[1]}; returning the fit so far "
                 f"({way_on(written) or 'go on with resume=fit'})",
-                stacklevel=4,
             )
     return step == end
 
@@ -500,10 +496,8 @@ class _Watch:
         return {"epoch": np.array(epochs), "objective": np.stack(values)}
 
 
-def warn_of_rest(
-    function: str, schedule: Schedule, last: int, batches: int, *, stacklevel: int
-) -> None:
-    """Warn of a rate that is 0 for epochs on end; `stacklevel` as of ``warnings.warn``.
+def warn_of_rest(function: str, schedule: Schedule, last: int, batches: int) -> None:
+    """Warn of a rate that is 0 for epochs on end.
 
     Of a fit of `last` steps, `batches` an epoch: one epoch of rest is what rounding may make.
     """
@@ -514,16 +508,15 @@ def warn_of_rest(
         f"[{function}] expected a learning rate above 0, got a schedule that has fallen to 0 after "
         f"{steps:,} of {last:,} steps ({batches:,} an epoch): the epochs after it move nothing. "
         f"Schedules count steps: schedule=rb.schedules.cosine({last})",
-        stacklevel=stacklevel,
-        category=FitWarning,
+        FitWarning,
     )
 
 
 def warn_of_rise(function: str, history: History, rows: int, advice: str | None = None) -> None:
-    """Warn, at the line that called the caller, when the objective still rose at the end."""
+    """Warn if the objective still rose at the end."""
     text = check_fit(function, history, rows, advice)
     if text is not None:
-        warn(text, stacklevel=3, category=FitWarning)
+        warn(text, FitWarning)
 
 
 def joined(resume: Any, history: History) -> History:

@@ -13,6 +13,8 @@ import numpy as np
 
 from ribbit._arrays import random_numbers, transitions
 from ribbit._arrays.namespace import errstate, from_host, to_host
+from ribbit._arrays.warning import warn
+from ribbit.errors import ConvergenceWarning
 from ribbit.protocols import Array
 from ribbit.results.state import Adaptation, DualAveraging, MicrocanonicalState, Welford
 from ribbit.samplers.mcmc.energy_tuning import (
@@ -22,7 +24,6 @@ from ribbit.samplers.mcmc.energy_tuning import (
     spread_of,
 )
 from ribbit.samplers.mcmc.isokinetic import GRADIENTS, Dynamics, Path
-from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.target import Density, total
 
@@ -391,7 +392,7 @@ class Adjusted:
                 f"{step.min():.2g} for {int(lost.sum())} of {lost.size} chains: no step will be "
                 "found. Take data of unit scale (standardize=True) or dtype=np.float64, in a new "
                 "run",
-                stacklevel=4,
+                ConvergenceWarning,
             )
 
     def _search(

@@ -8,9 +8,9 @@ import numpy as np
 
 from ribbit._arrays import random_numbers, transitions
 from ribbit._arrays.namespace import errstate, to_host
+from ribbit._arrays.warning import warn
 from ribbit.errors import PrecisionWarning
 from ribbit.protocols import Array
-from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.target import Density, total
 
@@ -83,8 +83,7 @@ def warn_of_precision(
             f"{_LIMIT:g}, got {spread:.2g} over {difference.size} trajectories of {steps} steps "
             f"with precision={density.target.precision!r}: acceptance will suffer, use 'mixed' or "
             "'float32'",
-            category=PrecisionWarning,
-            stacklevel=5,
+            PrecisionWarning,
         )
 
 

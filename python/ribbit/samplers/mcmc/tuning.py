@@ -10,13 +10,13 @@ import numpy as np
 
 from ribbit._arrays import checks, random_numbers
 from ribbit._arrays.namespace import from_host, to_host
+from ribbit._arrays.warning import warn
 from ribbit.errors import ShapeError
 from ribbit.protocols import Array
 from ribbit.results.state import Adaptation, DualAveraging, Lengths, State, Welford
 from ribbit.samplers.mcmc import options as hmc_options
 from ribbit.samplers.mcmc.adaptation import reasonable_step_size, windows
 from ribbit.samplers.mcmc.chees import Moves, log_length_gradient
-from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.target import Density
 
@@ -430,14 +430,12 @@ class Tuning:
                 "those trajectories are shorter. The density is narrow in some directions: "
                 "inverse_mass_matrix='adapt' or rb.MCLMC may take it further; "
                 "max_num_leapfrog_steps=100_000 asks for the whole length",
-                stacklevel=4,
             )
         elif capped.any():
             warn(
                 f"[HMC] expected at most {self.max_steps} leapfrog steps per trajectory "
                 f"(max_num_leapfrog_steps), got more for {int(capped.sum())} of {capped.size} step "
                 "sizes: those trajectories are shorter than asked for",
-                stacklevel=4,
             )
 
     def _broadcast(

@@ -9,12 +9,13 @@ import os
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from ribbit._arrays import checks
+from ribbit._arrays.warning import warn
+from ribbit.errors import RibbitWarning
 from ribbit.results.draws import Draws
 from ribbit.samplers.run import sigterm
 from ribbit.samplers.run.holder import held_by
@@ -75,7 +76,7 @@ class BackgroundRun:
         self._guard: InterruptGuard | None = None
         self._run: Run | None = None
         self._snapshot: dict[str, Any] = {}
-        self._warnings: list[tuple[str, type[Warning]]] = []
+        self._warnings: list[tuple[str, type[RibbitWarning]]] = []
         self._asked = False
         self._result: Draws | None = None
         self._error: BaseException | None = None
@@ -243,7 +244,7 @@ class BackgroundRun:
             self._run = run
             self._begun.set()
 
-    def warned(self, message: str, category: type[Warning]) -> None:
+    def warned(self, message: str, category: type[RibbitWarning]) -> None:
         """Keep a warning for who waits."""
         self._warnings.append((message, category))
 
@@ -293,7 +294,7 @@ class BackgroundRun:
             sigterm.put_back()
         told, self._warnings = self._warnings, []
         for message, category in told:
-            warnings.warn(message, category, stacklevel=3)
+            warn(message, category)
         if self._result is None:
             self._raise()
         return self._result

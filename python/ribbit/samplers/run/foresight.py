@@ -8,10 +8,10 @@ import time
 import numpy as np
 
 from ribbit._arrays.namespace import to_host
+from ribbit._arrays.warning import warn
 from ribbit.errors import NoiseWarning, RibbitWarning
 from ribbit.protocols import Array
 from ribbit.results.state import AnyState
-from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.target import Density
 
 __all__ = ["Foresight"]
@@ -74,8 +74,7 @@ class Foresight:
             f"is as narrow as its noise, so that a trajectory takes {mean:,.0f} leapfrogs on "
             f"average and the rest of the run about {_duration(left)}, perhaps without converging. "
             f"Give {advice}; Ctrl-C returns the draws so far.",
-            stacklevel=5,
-            category=NoiseWarning,
+            NoiseWarning,
         )
 
     def _warn_long(self, name: str, place: str, mean: float, left: float, step: float) -> None:
@@ -85,8 +84,7 @@ class Foresight:
             f"somewhere, and the rest of the run takes about {_duration(left)}. "
             "num_leapfrog_steps=200 takes shorter ones, for draws that depend more on each other; "
             "rb.MCLMC(target) takes one gradient a step; Ctrl-C returns the draws so far.",
-            stacklevel=5,
-            category=RibbitWarning,
+            RibbitWarning,
         )
 
 

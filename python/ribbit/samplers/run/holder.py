@@ -7,6 +7,9 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from ribbit._arrays.warning import warnings_to
+from ribbit.errors import RibbitWarning
+
 __all__ = ["Holder", "held_by", "holder"]
 
 
@@ -19,7 +22,7 @@ class Holder(Protocol):
     def begun(self, run: Any) -> None:
         """Take the run: arguments are checked, steps begin; the first one is it."""
 
-    def warned(self, message: str, category: type[Warning]) -> None:
+    def warned(self, message: str, category: type[RibbitWarning]) -> None:
         """Take a warning, which is for who waits for the run."""
 
 
@@ -37,6 +40,7 @@ def held_by(one: Holder) -> Iterator[None]:
     """Let `one` hold what this thread runs in the block."""
     _here.holder = one
     try:
-        yield
+        with warnings_to(one.warned):
+            yield
     finally:
         _here.holder = None

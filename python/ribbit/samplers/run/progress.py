@@ -18,7 +18,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from ribbit.samplers.run.caution import warn
+from ribbit._arrays.warning import warn
 from ribbit.samplers.run.progress_view import format_line, render_table
 
 ProgressOption = bool | Callable[[dict[str, Any]], object] | None
@@ -262,7 +262,6 @@ class Progress:
             warn(
                 "[progress] expected to write to standard error, got "
                 f"{type(error).__name__} ({error}): the run goes on in silence",
-                stacklevel=2,
             )
 
 

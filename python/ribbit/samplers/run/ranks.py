@@ -16,9 +16,9 @@ import numpy as np
 
 from ribbit._arrays.namespace import to_host
 from ribbit._arrays.threads import Interrupted
+from ribbit._arrays.warning import warnings_to
 from ribbit.errors import GroupError
 from ribbit.protocols import Array, RowGroup
-from ribbit.samplers.run.caution import left_to_rank_0
 
 if TYPE_CHECKING:
     from ribbit.results.store.fit_store import FitStore
@@ -106,7 +106,9 @@ def together(function: str, group: RowGroup | None) -> Iterator[Together]:
         yield found
         return
     try:
-        with left_to_rank_0(found.leads):
+        # All ranks have the same warnings.
+        quiet = contextlib.nullcontext() if found.leads else warnings_to(lambda *_: None)
+        with quiet:
             yield found
     except GroupError:  # which all ranks have
         raise

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ribbit._arrays.namespace import to_host
 from ribbit._arrays.threads import Interrupted, version
+from ribbit._arrays.warning import warn
 from ribbit.errors import ConvergenceWarning
 from ribbit.protocols import Array
 from ribbit.results import verdicts
@@ -23,7 +24,6 @@ from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState
 from ribbit.results.store.run_store import Followed, Place, RunStore, StoredRecord
 from ribbit.samplers.run.calendar import Calendar
-from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.elsewhere import Elsewhere
 from ribbit.samplers.run.foresight import Foresight
 from ribbit.samplers.run.growing import GrowingRecord
@@ -479,7 +479,6 @@ class Run:
             warn(
                 f"[{name}] interrupted after {self.kept} of {self.num_draws} draws per chain; "
                 f"returning these ({self.way_on or 'go on with resume=draws'})",
-                stacklevel=4,
             )
         state = self.state
         if self.kept == 0 < self.num_draws and not interrupted:
@@ -487,7 +486,6 @@ class Run:
                 f"[{name}] expected at least one draw within max_seconds, got none: the run ended "
                 f"after {state.step} steps, {max(0, state.warmup - state.step)} of warmup to go "
                 f"({self.way_on or 'go on with resume=draws'})",
-                stacklevel=4,
             )
         draws = self._pack()
         explained = self._warn_stuck(name, draws.stats)
@@ -504,7 +502,7 @@ class Run:
             if text is None:
                 text = self._short_of(name)
             if text is not None:
-                warn(text, stacklevel=4, category=ConvergenceWarning)
+                warn(text, ConvergenceWarning)
         return draws
 
     def _short_of(self, name: str) -> str | None:
@@ -623,7 +621,7 @@ class Run:
                 f"[{name}] expected chains within {_FAR:g} prior standard deviations, got "
                 f"{worst[far].max():.3g} in chain "
                 f"{', '.join(str(i) for i in self.state.chains[far])}: use a smaller step_size",
-                stacklevel=5,
+                ConvergenceWarning,
             )
         return bool(far.any())
 
@@ -642,7 +640,7 @@ class Run:
             warn(
                 f"[{name}] expected chains that move, got only diverging transitions for chain "
                 f"{', '.join(str(i) for i in self.state.chains[stuck])}: {way}",
-                stacklevel=5,
+                ConvergenceWarning,
             )
         return bool(stuck.any())
 

@@ -18,13 +18,13 @@ from ribbit import schedules
 from ribbit._arrays import checks, random_numbers
 from ribbit._arrays.batches import Batches
 from ribbit._arrays.namespace import errstate, to_host
+from ribbit._arrays.warning import warn
 from ribbit.errors import NonFiniteError
 from ribbit.protocols import Array
 from ribbit.results.draws import Draws
 from ribbit.results.state import StochasticState
 from ribbit.samplers.run import options
 from ribbit.samplers.run.calendar import Calendar
-from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.target import Density, total
 from ribbit.samplers.sgmcmc.python_steps import python_steps
@@ -149,7 +149,6 @@ class Stepper:
             warn(
                 f"[{function}] expected at most {schedule.num_steps} steps, where the step size "
                 f"reaches 0, got {last} with warmup: the draws after that repeat",
-                stacklevel=4,
             )
 
     def start(
@@ -177,7 +176,6 @@ class Stepper:
                     f"the prior's sd, got {warmup:,}: chains may keep near their starts. Take data "
                     "of unit scale (standardize=True), init=fit, a longer warmup, or HMC; "
                     "draws.summary(x) says whether they have converged",
-                    stacklevel=5,
                 )
         _finite(function, "position", chains, to_host(position))
         terms, grad = density.terms_and_grad(position, guard)
