@@ -76,6 +76,14 @@ def summary(value: object) -> str:
     return f"{kind} {text}".strip() if len(text) <= 60 else kind
 
 
+def none_of_its_own(what: str, known: Iterable[str]) -> str:
+    """Say behind an error that a class is none of those that the core computes with."""
+    return (
+        f": a {what} is one of rb.{', rb.'.join(known)}, classes of your own have no native code "
+        "(rb.CallableDensity takes any log density)"
+    )
+
+
 def real(function: str, name: str, value: object) -> float:
     """Return `value` as a finite float; bool, strings and arrays are a TypeError."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):

@@ -95,7 +95,10 @@ class Model:
         for index, layer in enumerate(stack):
             if not layers.is_layer(layer):
                 got = checks.summary(layer)
-                raise TypeError(f"[Model] expected layer {index} as a layer object, got {got}")
+                raise TypeError(
+                    f"[Model] expected layer {index} as a layer object, got {got}: layers are "
+                    "those of ribbit, such as rb.Dense(1); rb.torch.posterior takes any module"
+                )
             with written.layer(str(index), layer):
                 value = layer.compile(written, value)
         if written.dim == 0:

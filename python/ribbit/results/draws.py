@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ribbit._arrays import overrides
 from ribbit._arrays.namespace import host_dtype, refuse_device_array, to_host
 from ribbit.protocols import Array, Predictive
 from ribbit.results import archive, verdicts
@@ -241,7 +242,7 @@ class Draws:
             "complete": self.complete,
             "seconds": self.seconds,
             "settings": self.settings,
-            "predictive": None if self.predictive is None else self.predictive.describe(),
+            "predictive": overrides.described(self.predictive),
             "prediction": gathered,
             "state": None,
             "repeated": repeated,

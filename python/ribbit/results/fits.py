@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit._arrays import checks, random_numbers
+from ribbit._arrays import checks, overrides, random_numbers
 from ribbit._arrays.namespace import (
     from_host,
     host_dtype,
@@ -244,6 +244,7 @@ class MeanField:
         name = "MeanField.predict"
         count = checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**32 - 1)
         key = checks.seed(name, seed)
+        overrides.needed(name, self.predictive, "network_predictive", overrides.PREDICTION)
         base = getattr(self.predictive, "network_predictive", None)
         if base is None:
             raise TypeError(
@@ -263,7 +264,7 @@ def _header(fit: Any, kind: str, predictive: Any) -> dict[str, Any]:
         "fit": kind,
         "complete": fit.complete,
         "settings": fit.settings,
-        "predictive": None if predictive is None else predictive.describe(),
+        "predictive": overrides.described(predictive),
         "state": None,
     }
 

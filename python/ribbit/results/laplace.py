@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ribbit._arrays import checks, random_numbers
+from ribbit._arrays import checks, overrides, random_numbers
 from ribbit._arrays.namespace import refuse_device_array, require_memory
 from ribbit.protocols import Array, Predictive
 from ribbit.results.draws import Draws
@@ -267,6 +267,7 @@ class LaplaceFit:
         key = checks.seed(name, seed)
         checks.boolean(name, "linearized", linearized)
         self._require_factor(name)
+        overrides.needed(name, self.predictive, "network_predictive", overrides.PREDICTION)
         base = getattr(self.predictive, "network_predictive", None)
         if base is None:
             raise TypeError(

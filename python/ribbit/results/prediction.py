@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit._arrays import checks
+from ribbit._arrays import checks, overrides
 from ribbit._arrays.namespace import from_host, is_array, namespace
 from ribbit.errors import DTypeError, KindError, MissingError, ShapeError
 from ribbit.protocols import Array, Predictive, PredictiveTerms
@@ -454,7 +454,7 @@ class Prediction:
             )
         if self._moments is None:
             moments = Moments(self.kind)
-            native = getattr(self._predictive, "predictive_moments", None)
+            native = overrides.own(self._predictive, "predictive_moments", ("predictive",))
             in_parts = is_lazy(self._positions)  # a chunk at a time
             if self._keep:
                 moments.add(self._all_kept())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast
 
 import numpy as np
 
@@ -559,11 +559,14 @@ _LIKELIHOODS: dict[str, type[Any]] = {cls.__name__: cls for cls in Likelihood.__
 
 
 def check(function: str, likelihood: object) -> Likelihood:
-    """Return `likelihood`, or raise TypeError if it is not one."""
-    if not isinstance(likelihood, Likelihood):
-        got = checks.summary(likelihood)
-        raise TypeError(f"[{function}] expected likelihood as a likelihood object, got {got}")
-    return likelihood
+    """Return `likelihood`, or raise TypeError if the core does not know it."""
+    if type(likelihood) in _LIKELIHOODS.values():
+        return cast("Likelihood", likelihood)
+    own = isinstance(likelihood, Likelihood)
+    raise TypeError(
+        f"[{function}] expected likelihood as a likelihood object, got {checks.summary(likelihood)}"
+        f"{checks.none_of_its_own('likelihood', _LIKELIHOODS) if own else ''}"
+    )
 
 
 def from_description(description: object) -> Likelihood:

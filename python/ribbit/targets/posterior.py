@@ -368,7 +368,17 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The native part cannot be pickled; it is rebuilt from the arguments.
-        return _of_spec, (self._spec,)
+        return _of_spec, (self._spec, type(self)), self._added()
+
+    def _added(self) -> dict[str, Any]:
+        """Return the attributes that a subclass, or code from outside, gave this object."""
+        made = {*Posterior.__dataclass_fields__, "array_namespace"}
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if name not in made
+            and not isinstance(getattr(type(self), name, None), functools.cached_property)
+        }
 
     @staticmethod
     def _of_spec(spec: DensitySpec) -> Posterior:
@@ -537,7 +547,9 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         function = "Posterior.subset"
         self._needs_one_process(function)
         chosen = checks.integer_array(function, "rows", rows, below=self.num_rows)
-        return _of_spec(self._spec.rows(chosen))
+        part = _of_spec(self._spec.rows(chosen), type(self))
+        vars(part).update(self._added())
+        return part
 
     def _noise_collapse(self, positions: FloatArray) -> tuple[float, str] | None:
         """Return the share of rows whose noise sd has vanished; see `stepped.collapse`."""
@@ -651,7 +663,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         return self._predictive.describe()
 
 
-def _of_spec(spec: DensitySpec) -> Posterior:
-    posterior = object.__new__(Posterior)
+def _of_spec(spec: DensitySpec, kind: type[Posterior] = Posterior) -> Posterior:
+    posterior = object.__new__(kind)
     posterior._fill(spec)
     return posterior

@@ -10,7 +10,7 @@ import math
 import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
@@ -113,6 +113,8 @@ class Normal(Prior):
 
     def __post_init__(self) -> None:
         learned = isinstance(self.scale, ScalePrior)
+        if learned:
+            check_one("Normal", "scale", self.scale)
         self._set_positive(*(() if learned else ("scale",)))
         checks.choice("Normal", "per", self.per, _PER)
         if self.per != "array" and not learned:
@@ -493,7 +495,7 @@ class Horseshoe(Prior):
 def check(function: str, prior: object) -> PriorLike:
     """Return `prior`, or raise TypeError if it is neither a prior nor a dict of priors."""
     if isinstance(prior, Prior):
-        return prior
+        return check_one(function, "prior", prior)
     if not isinstance(prior, Mapping) or not prior:
         got = "an empty dict" if isinstance(prior, Mapping) else checks.summary(prior)
         raise TypeError(f"[{function}] expected prior as a prior or a dict of priors, got {got}")
@@ -501,7 +503,19 @@ def check(function: str, prior: object) -> PriorLike:
         if not isinstance(pattern, str) or not isinstance(value, Prior):
             got = f"{checks.summary(pattern)}: {checks.summary(value)}"
             raise TypeError(f"[{function}] expected prior as pattern: prior, got {got}")
+        check_one(function, f"prior[{pattern!r}]", value)
     return dict(prior)
+
+
+def check_one(function: str, name: str, prior: object) -> Prior:
+    """Return `prior`, or raise TypeError if the core does not know it."""
+    if type(prior) in _PRIORS.values():
+        return cast("Prior", prior)
+    own = isinstance(prior, Prior)
+    raise TypeError(
+        f"[{function}] expected {name} as a prior, got {checks.summary(prior)}"
+        f"{checks.none_of_its_own('prior', _PRIORS) if own else ''}"
+    )
 
 
 _PRIORS: dict[str, type[Any]] = {

@@ -37,7 +37,7 @@ from ribbit.targets.units import Units
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["DensitySpec", "digest"]
+__all__ = ["DensitySpec", "digest", "log_noise_prior"]
 
 _SEEN_INPUTS, _SEEN_TARGETS = 512, 1 << 17  # rows at most that all ranks of a group see
 _DIGESTS = {key: f"digest of the {key}" for key in ("model", "prior", "likelihood")}
@@ -119,6 +119,11 @@ class DensitySpec:
         """
         if not isinstance(model, Model):
             raise TypeError(f"[{name}] expected model as a Model, got {checks.summary(model)}")
+        if type(model).apply is not Model.apply:
+            raise TypeError(
+                f"[{name}] model of {type(model).__name__} replaces apply, which the native "
+                "density does not call: use layers of ribbit, or rb.torch.posterior(module, ...)"
+            )
         x = mapped(x)
         prior = priors.check(name, prior)
         likelihood = likelihoods.check(name, likelihood)
@@ -127,7 +132,7 @@ class DensitySpec:
             name, "likelihood_temperature", likelihood_temperature
         )
         chosen, how = _precision.resolve(name, dtype, precision)
-        log_noise = _log_noise_prior(name, likelihood)
+        log_noise = log_noise_prior(name, likelihood)
         resolved = prior_table.resolve(name, prior, model.parameters, log_noise=log_noise)
         resolved.spread.flags.writeable = resolved.mean.flags.writeable = False
         backend = dispatch.backend_of_data(name, chosen, x=x, y=y)
@@ -456,13 +461,9 @@ def digest(*parts: Any) -> str:
     return found.hexdigest()
 
 
-def _log_noise_prior(function: str, likelihood: Likelihood) -> Prior | None:
+def log_noise_prior(function: str, likelihood: Likelihood) -> Prior | None:
+    """Return the prior of a learned noise, None where no noise is learned."""
     if not likelihood.learns_noise:
         return None
     prior = getattr(likelihood, "log_noise_prior", None)
-    if prior is None:
-        return Normal(1.0)
-    if not isinstance(prior, Prior):
-        got = checks.summary(prior)
-        raise TypeError(f"[{function}] expected log_noise_prior as a prior, got {got}")
-    return prior
+    return Normal(1.0) if prior is None else priors.check_one(function, "log_noise_prior", prior)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 import torch
 
-from ribbit._arrays import checks
+from ribbit._arrays import checks, overrides
 from ribbit._arrays.checks import FloatArray
 from ribbit._arrays.positions import host_position, one_position
 from ribbit._arrays.starts import normal_starts
@@ -22,7 +22,7 @@ from ribbit.targets import prior_table
 from ribbit.targets.likelihoods import Array64, Likelihood
 from ribbit.targets.prior_base import LOG_NOISE, PriorLike
 from ribbit.targets.priors import Normal
-from ribbit.targets.spec import digest
+from ribbit.targets.spec import digest, log_noise_prior
 from ribbit.torch.data import Rows
 from ribbit.torch.evaluation import Evaluation
 from ribbit.torch.likelihoods import RowTerms, row_terms
@@ -123,9 +123,7 @@ class ModuleDensity(Evaluation):
             row_terms(known) if known is not None else _of_function(cast("Any", likelihood))
         )
         learns = known is not None and known.learns_noise
-        log_noise = None
-        if learns:
-            log_noise = getattr(known, "log_noise_prior", None) or Normal(1.0)
+        log_noise = None if known is None else log_noise_prior(name, known)
         table = prior_table.resolve(name, prior, self.parameters, log_noise=log_noise)
         if table.scales is not None:
             raise ValueError(
@@ -151,7 +149,8 @@ class ModuleDensity(Evaluation):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.module, self.likelihood, self.rows, self._options)
+        made = type(self), self.module, self.likelihood, self.rows, self._options
+        return _rebuild, made, overrides.hidden(self)
 
     def __repr__(self) -> str:
         return (

@@ -94,7 +94,7 @@ def of_loss(function: str, loss: Any) -> Likelihood | Callable[..., Any]:
     """
     nn = torch.nn
     if isinstance(loss, Likelihood):
-        return loss
+        return likelihoods.check(function, loss)
     if isinstance(loss, nn.CrossEntropyLoss):
         if loss.weight is not None or loss.label_smoothing != 0.0 or loss.ignore_index >= 0:
             raise ValueError(

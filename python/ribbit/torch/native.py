@@ -98,7 +98,7 @@ class NativePosterior(Posterior):
         return _native(posterior._spec, compiled, batch_size)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _native, (self._spec, self._compiled, self.batch_size)
+        return _native, (self._spec, self._compiled, self.batch_size, type(self)), self._added()
 
     @property
     def marginal(self) -> Posterior | None:
@@ -158,8 +158,13 @@ class NativePosterior(Posterior):
         return self._predictive.describe()
 
 
-def _native(spec: DensitySpec, compiled: Compiled, batch_size: int | None) -> NativePosterior:
-    posterior = object.__new__(NativePosterior)
+def _native(
+    spec: DensitySpec,
+    compiled: Compiled,
+    batch_size: int | None,
+    kind: type[NativePosterior] = NativePosterior,
+) -> NativePosterior:
+    posterior = object.__new__(kind)
     posterior._fill(spec)
     known = posterior._predictive
     made = _TorchInputs(

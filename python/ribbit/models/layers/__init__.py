@@ -29,6 +29,7 @@ from ribbit.models.layers._table import Parameter as Parameter
 from ribbit.models.layers._table import Table as Table
 from ribbit.models.layers._table import TorchArrays as TorchArrays
 from ribbit.models.layers._table import Value as Value
+from ribbit.models.layers._table import is_layer as is_layer
 from ribbit.models.layers.activation import *
 from ribbit.models.layers.conv import *
 from ribbit.models.layers.dense import *
@@ -82,11 +83,6 @@ def from_description(description: object) -> Layer:
         if isinstance(value, list):
             fields[name] = tuple(from_description(v) if isinstance(v, dict) else v for v in value)
     return checks.rebuild(function, "layer", fields, _LAYERS)  # type: ignore[no-any-return]
-
-
-def is_layer(value: object) -> bool:
-    """Tell whether `value` is a layer object (a layer class is not)."""
-    return not isinstance(value, type) and isinstance(value, Layer)
 
 
 def input_shape_of(function: str, value: object) -> tuple[int, ...]:

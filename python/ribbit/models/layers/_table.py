@@ -209,3 +209,8 @@ class Layer(Protocol):
         Raises ShapeError in the name of ``table.function`` when the shape does not fit.
         """
         ...
+
+
+def is_layer(value: object) -> bool:
+    """Tell whether `value` is a layer object of ours: a class is none, nor is one of a user."""
+    return type(value).__module__.rpartition(".")[0] == __package__ and isinstance(value, Layer)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from ribbit._arrays import checks
 from ribbit._backends.codes import OPS
 from ribbit.errors import ShapeError
-from ribbit.models.layers._table import Layer, Table, Value
+from ribbit.models.layers._table import Layer, Table, Value, is_layer
 
 __all__ = ["Residual"]
 
@@ -46,7 +46,7 @@ class Residual:
         for name in ("main", "shortcut"):
             path = checks.items("Residual", name, getattr(self, name), "layers")
             for i, layer in enumerate(path):
-                if isinstance(layer, type) or not isinstance(layer, Layer):
+                if not is_layer(layer):
                     got = checks.summary(layer)
                     raise TypeError(f"[Residual] expected {name}[{i}] as a layer, got {got}")
             object.__setattr__(self, name, path)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ribbit import schedules
-from ribbit._arrays import checks
+from ribbit._arrays import checks, overrides
 from ribbit._arrays.batches import Batches
 from ribbit._arrays.namespace import from_host, host_dtype, namespace, to_host
 from ribbit.errors import DTypeError, NonFiniteError, ShapeError
@@ -107,6 +107,7 @@ class BBB:
         schedule: schedules.Schedule | None = None,
     ) -> None:
         name = "BBB"
+        overrides.needed(name, target, "advance_variational")
         if not callable(getattr(target, "advance_variational", None)):
             raise TypeError(
                 f"[{name}] expected a target with advance_variational, such as Posterior, got "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit._arrays import checks
+from ribbit._arrays import checks, overrides
 from ribbit._arrays.threads import Interrupted
 from ribbit._arrays.warning import warn
 from ribbit.errors import FitWarning
@@ -222,6 +222,7 @@ class EnsembleStart:
         Interrupted
             After Ctrl-C.
         """
+        overrides.needed(function, target, "advance")
         # Of what is integrated out a member has a value of its own: starts leave it out again.
         target = getattr(target, "joint", target)
         wanted = ("advance", "subset", "log_likelihood", "init")

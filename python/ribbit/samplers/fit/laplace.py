@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit import schedules
-from ribbit._arrays import checks
+from ribbit._arrays import checks, overrides
 from ribbit._arrays.threads import Interrupted
 from ribbit._arrays.warning import warn
 from ribbit.errors import FitWarning, NonFiniteError, ShapeError
@@ -125,6 +125,7 @@ class LaplaceApproximation:
     ) -> None:
         name = "LaplaceApproximation"
         density = Density(target, function=name)
+        overrides.needed(name, target, "gauss_newton")
         if not isinstance(target, GaussNewtonDensity):
             raise TypeError(
                 f"[{name}] expected a target with gauss_newton, such as Posterior, got "
@@ -422,9 +423,9 @@ def _mode_of(init: Any) -> Any:
     """Return the weights of a fit that stand for its mode; anything else as it is."""
     if not callable(getattr(init, "starts", None)):
         return init
-    weights = getattr(init, "mean", None)
+    weights: Any = getattr(init, "mean", None)
     weights = getattr(init, "theta", None) if weights is None else weights
-    if weights is None:
+    if not hasattr(weights, "ndim"):
         return init
     return weights if weights.ndim == 1 else weights[0]
 

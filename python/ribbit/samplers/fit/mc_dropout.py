@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ribbit import schedules
-from ribbit._arrays import checks
+from ribbit._arrays import checks, overrides
 from ribbit._arrays.namespace import from_host, is_array
 from ribbit.errors import NonFiniteError, ShapeError
 from ribbit.protocols import Array
@@ -82,6 +82,7 @@ class MCDropout:
         schedule: schedules.Schedule | None = None,
     ) -> None:
         name = "MCDropout"
+        overrides.needed(name, target, "masked", overrides.WHOLE)
         if not callable(getattr(target, "masked", None)):
             raise TypeError(
                 f"[{name}] expected a target with masks, such as Posterior, "

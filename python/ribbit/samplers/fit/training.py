@@ -25,6 +25,7 @@ from ribbit.results.store.folder import folder_opened
 from ribbit.results.store.placing import placed
 from ribbit.samplers.run.elsewhere import Elsewhere
 from ribbit.samplers.run.interrupt import Carrying, InterruptGuard, way_on
+from ribbit.samplers.run.options import starts
 from ribbit.samplers.run.ranks import Together
 from ribbit.samplers.run.record import Chunk
 from ribbit.samplers.run.run import ProgressOption
@@ -87,10 +88,11 @@ def begin(
         For `resume` together with `init`, of another kind, or of other settings.
     """
     if resume is None:
-        starts = getattr(init, "starts", None)
-        if not callable(starts):
+        if not callable(getattr(init, "starts", None)):
             return init
-        start = starts(np.arange(members, dtype=np.uint32), checks.seed(function, seed))
+        start = starts(
+            function, init, np.arange(members, dtype=np.uint32), checks.seed(function, seed)
+        )
         return start[0, :] if members == 1 and start.ndim == 2 else start
     if init is not None:
         raise ValueError(f"[{function}] expected one of init and resume, got both")

@@ -70,7 +70,7 @@ class Dynamics:
 
     def __init__(self, density: Density, integrator: str) -> None:
         self._density, self.integrator = density, integrator
-        native = getattr(density.target, "isokinetic", None)
+        native = density.native("isokinetic")
         self._native = native if density.xp is np else None
 
     def run(

@@ -56,7 +56,7 @@ def warn_of_precision(
     divergence_threshold : float
     guard : InterruptGuard or None
     """
-    other = getattr(density.target, "precision_reference", None)
+    other = density.native("precision_reference")
     if other is None:
         return
     reference = Density(other, function=function)

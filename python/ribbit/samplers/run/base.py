@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, cast
 
 import numpy as np
 
-from ribbit._arrays import checks
+from ribbit._arrays import checks, overrides
 from ribbit._arrays.namespace import dtype_in, errstate, from_host, is_array, namespace, to_host
 from ribbit._arrays.threads import Interrupted
 from ribbit.errors import DTypeError, ShapeError
@@ -30,7 +30,7 @@ from ribbit.samplers.run.background import BackgroundRun, begin
 from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.elsewhere import elsewhere
 from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.options import same_density
+from ribbit.samplers.run.options import same_density, starts
 from ribbit.samplers.run.ranks import together
 from ribbit.samplers.run.run import ProgressOption, Run
 from ribbit.samplers.run.target import Density
@@ -470,7 +470,7 @@ class Sampler(ABC):
 
         For samplers with nothing set that depends on which parameters move.
         """
-        marginal = getattr(target, "marginal", None)
+        marginal = overrides.own(target, "marginal", overrides.WHOLE)
         if marginal is not None:
             self._marginal = type(self)(marginal, **options)
 
@@ -540,21 +540,21 @@ class Sampler(ABC):
                 "resume=draws goes on with a run, init=draws.positions[:, -1] begins another where "
                 "it ended"
             )
-        starts, fitted = getattr(init, "starts", None), getattr(init, "fitted", None)
-        if callable(starts):
-            init = starts(ids, seed)
-        elif callable(fitted):
+        if callable(getattr(init, "starts", None)):
+            init = starts(name, init, ids, seed)
+        elif callable(getattr(init, "fitted", None)):
             ids = np.arange(_DEFAULT_CHAINS, dtype=np.uint32) if ids is None else ids
             target = self._density.target
             by: dict[str, Any] = {"finish": self.ensemble_finish}
             if executor is not None:
                 by["executor"] = executor
-            init, origin = fitted(name, target, ids, seed, guard, progress, max_seconds, **by)
+            place = name, target, ids, seed, guard, progress, max_seconds
+            init, origin = starts(name, init, *place, **by)
         if init is None:
             ids = np.arange(_DEFAULT_CHAINS, dtype=np.uint32) if ids is None else ids
             position = self._target_init(name, seed, ids, guard)
         else:
-            position = self._position(name, init)
+            position = self._position(name, init, "init")
             single = getattr(init, "ndim", np.ndim(init)) == 1
             if ids is None:
                 count = _DEFAULT_CHAINS if single else position.shape[0]
@@ -587,23 +587,23 @@ class Sampler(ABC):
         finally:
             guard.foreign = False
 
-    def _position(self, name: str, position: Array) -> Array:
+    def _position(self, name: str, position: Array, argument: str = "position") -> Array:
         """Copy of a start as (C, P) in the target's dtype."""
         density, xp = self._density, self._density.xp
         if is_array(position):
-            if namespace(position, function=name, name="position") is not xp:
+            if namespace(position, function=name, name=argument) is not xp:
                 raise DTypeError(
-                    f"[{name}] expected a position as {xp.__name__} array, "
+                    f"[{name}] expected {argument} as {xp.__name__} array, "
                     f"got {checks.summary(position)}"
                 )
             if not xp.isdtype(position.dtype, ("real floating", "integral")):
                 raise DTypeError(
-                    f"[{name}] expected a position of real numbers, got dtype {position.dtype}"
+                    f"[{name}] expected {argument} of real numbers, got dtype {position.dtype}"
                 )
-            checks.unmasked(name, "position", position)
+            checks.unmasked(name, argument, position)
             array = position
         else:
-            host = checks.numeric(name, "position", position)
+            host = checks.numeric(name, argument, position)
             array = from_host(xp, np.array(host, dtype=np.float64))
         given, whole = tuple(array.shape), density.full_dim
         array = density.reduced(name, array)

@@ -22,6 +22,7 @@ __all__ = [
     "same_density",
     "same_kind",
     "same_target",
+    "starts",
     "sums_over_rows",
 ]
 
@@ -88,6 +89,18 @@ def batch_size(function: str, value: int | None, rows: int | None) -> int | None
             f"all of them, got {size}"
         )
     return size
+
+
+def starts(function: str, init: Any, *arguments: Any, **options: Any) -> Any:
+    """Return what `init.starts`, or `init.fitted` with options, gives: positions, and a report."""
+    found = (init.fitted if options else init.starts)(*arguments, **options)
+    positions = found[0] if options and isinstance(found, tuple) and len(found) == 2 else found
+    if not hasattr(positions, "ndim") or (options and positions is found):
+        raise TypeError(
+            f"[{function}] expected init as positions, a fit or 'ensemble', got "
+            f"{checks.summary(init)}, which gave {checks.summary(found)} for positions"
+        )
+    return found
 
 
 def same_kind(function: str, density: Density, position: Array) -> None:

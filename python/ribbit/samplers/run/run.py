@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ribbit._arrays import overrides
 from ribbit._arrays.namespace import to_host
 from ribbit._arrays.threads import Interrupted, version
 from ribbit._arrays.warning import warn
@@ -590,8 +591,7 @@ class Run:
         target = self.sampler._density.target
         if not callable(getattr(target, "predictive", None)):
             return None
-        describe = getattr(target, "describe", None)
-        return describe() if callable(describe) else None
+        return overrides.described(target)
 
     def _rule(self) -> dict[str, Any]:
         """Return until= and why the run has ended, as plain values."""

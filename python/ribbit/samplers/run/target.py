@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit._arrays import checks
+from ribbit._arrays import checks, overrides
 from ribbit._arrays.namespace import dtype_in, errstate, from_host, namespace
 from ribbit._arrays.threads import Interrupted
 from ribbit.errors import DTypeError, ShapeError
@@ -70,29 +70,30 @@ class Density:
             raise TypeError(
                 f"[{function}] expected target.dim as an integer >= 1, got {checks.summary(dim)}"
             )
+        overrides.check(function, target)
         self.target = target
         self.group: RowGroup | None = getattr(target, "group", None)
         self.dim = int(dim)
         self.dtype = checks.float_dtype(function, getattr(target, "dtype", np.float64))
         self.xp: ModuleType = getattr(target, "array_namespace", None) or np
-        self.interruptible = bool(getattr(target, "interruptible", False))
-        self.rows_per_chain = bool(getattr(target, "rows_per_chain", False))
+        self.interruptible = bool(self.native("interruptible"))
+        self.rows_per_chain = bool(self.native("rows_per_chain"))
         self._function = function
-        self._native = getattr(target, "leapfrog", None)
+        self._native = self.native("leapfrog")
         self.evaluates_start = hasattr(self._native, "evaluates_start")
         self._counts = hasattr(self._native, "counts_steps")
         fused = hasattr(self._native, "in_transitions")
-        self._transition = getattr(target, "hamiltonian", None) if fused else None
+        self._transition = self.native("hamiltonian") if fused else None
         self.has_native_transition = self._transition is not None
-        self._tree = getattr(target, "no_u_turn", None)
+        self._tree = self.native("no_u_turn")
         self.has_native_tree = self._tree is not None
-        self._terms = getattr(target, "terms_and_grad", None)
+        self._terms = self.native("terms_and_grad")
         self._completes = getattr(target, "complete", None)
         self.completes = self._completes is not None
         parts = [self._transition, *([self._completes] if self.completes else [])]
         # The very methods that run natively: a wrapper has their attributes, and is no such method.
         in_runs = all(_stands_for(part) for part in parts)
-        self._run = getattr(target, "_hamiltonian_run", None) if in_runs else None
+        self._run = self.native("_hamiltonian_run") if in_runs else None
         self.has_native_run = self._run is not None
         self.full_dim = self.dim if self._completes is None else int(target.full_dim)
         self._dtype = self.dtype if self.xp is np else dtype_in(self.xp, self.dtype)
@@ -104,8 +105,12 @@ class Density:
     @property
     def fingerprint(self) -> dict[str, str] | None:
         """What the target says it is, part by part; None where it says nothing."""
-        found = getattr(self.target, "fingerprint", None)
+        found = self.native("fingerprint")
         return found if isinstance(found, dict) else None
+
+    def native(self, name: str) -> Any:
+        """Return member `name` of the target, None if it is of another density than its own."""
+        return overrides.own(self.target, name)
 
     def terms_and_grad(
         self, theta: Array, guard: InterruptGuard | None = None

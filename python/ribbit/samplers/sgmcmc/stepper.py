@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from ribbit import schedules
-from ribbit._arrays import checks, random_numbers
+from ribbit._arrays import checks, overrides, random_numbers
 from ribbit._arrays.batches import Batches
 from ribbit._arrays.namespace import errstate, to_host
 from ribbit._arrays.warning import warn
@@ -97,7 +97,9 @@ class Stepper:
         self.track_lp = checks.boolean(function, "track_lp", track_lp)
         self.num_rows = options.num_rows(function, density.target)
         self.batch_size = options.batch_size(function, batch_size, self.num_rows)
-        self._native = getattr(density.target, "advance", None)
+        self._native = density.native("advance")
+        if self._native is None:
+            overrides.needed(function, density.target, "value_and_grad")
         if rule.prior != 1.0 and self._native is None:
             raise TypeError(
                 f"[{function}] expected a target whose prior can be left out, such as Posterior, "
