@@ -33,6 +33,7 @@ from ribbit.samplers import (
     LaplaceApproximation,
     MCDropout,
 )
+from ribbit.samplers.fit.training import default_epochs
 from ribbit.samplers.mcmc.energy_tuning import variances_of
 from ribbit.targets.posterior import Posterior
 
@@ -97,7 +98,6 @@ _BATCHES = ", or method='sghmc' or 'ensemble', which look at batches"
 _SHORTEST = 100  # steps of a warmup that finds a step
 _PATIENT = 300.0  # seconds that a run may take before its first verdict without a word
 _TRIES, _SHORTER = 4, 0.1  # with shorter steps each, where parameters left the finite numbers
-_STEPS = 10_000  # of training, by default
 _BATCH = 128
 _LOOKS, _PATIENCE = 50, 10  # at the rows held out
 _JUDGING = 100  # draws that they are judged by
@@ -344,7 +344,7 @@ def _fitted(plan: Plan, how: Fit, target: Posterior, x: Any, y: Any, seed: int) 
     rows = target.num_rows
     batch = _batch(plan, rows)
     batches = -(-rows // batch)
-    epochs = -(-_STEPS // batches) if plan.epochs is None else plan.epochs
+    epochs = default_epochs(batches, batch) if plan.epochs is None else plan.epochs
     checks.integer(plan.function, "epochs", epochs, minimum=1, maximum=2**39)
     fitter = _fitter(plan, how, target, batch, schedules.cosine(epochs * batches))
     return fitter.fit(epochs, seed=seed, progress=plan.progress, store=plan.store)
@@ -369,7 +369,8 @@ def _stopped(plan: Plan, how: Fit, target: Posterior, x: Any, y: Any, seed: int)
     own, rest = np.sort(order[:held]), np.sort(order[held:])
     weights = None if target.sample_weight is None else target.sample_weight[own]
     batch = _batch(plan, len(rest))
-    epochs = -(-_STEPS // -(-len(rest) // batch)) if plan.epochs is None else plan.epochs
+    batches = -(-len(rest) // batch)
+    epochs = default_epochs(batches, batch) if plan.epochs is None else plan.epochs
     checks.integer(plan.function, "epochs", epochs, minimum=1, maximum=2**39)
     every = -(-epochs // _LOOKS)
     fitter = _fitter(plan, how, target.subset(rest), batch, schedules.constant())

@@ -18,7 +18,14 @@ from ribbit.protocols import Array
 from ribbit.results.fits import MeanField
 from ribbit.results.store.fit_store import FitStore, FollowedFit
 from ribbit.results.store.options import Store
-from ribbit.samplers.fit.training import begin, fitting, run_epochs, warn_of_rest, warn_of_rise
+from ribbit.samplers.fit.training import (
+    begin,
+    default_epochs,
+    fitting,
+    run_epochs,
+    warn_of_rest,
+    warn_of_rise,
+)
 from ribbit.samplers.run import options
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.ranks import Together, together
@@ -160,7 +167,7 @@ class BBB:
 
     def fit(
         self,
-        num_epochs: int,
+        num_epochs: int | None = None,
         *,
         seed: int = 0,
         init: MeanField | Array | None = None,
@@ -172,8 +179,10 @@ class BBB:
 
         Parameters
         ----------
-        num_epochs : int
-            Passes over the data.
+        num_epochs : int, optional
+            Passes over the data, at least 1: the scales are fitted too. Default: those of a cosine
+            or cyclical schedule, else of 10,000 steps (fewer, but at least 2,000, if a step takes
+            more than 1,024 rows).
         seed : int
             64-bit key of batches and weight noise.
         init : MeanField, (P,) array or another fit, optional
@@ -214,7 +223,9 @@ class BBB:
         """
         name = "BBB.fit"
         with together(name, self._density.group) as ranks:
-            epochs = checks.integer(name, "num_epochs", num_epochs, minimum=1, maximum=2**39)
+            epochs = default_epochs(self._batches.count, self._batch_size, self._schedule)
+            if num_epochs is not None:
+                epochs = checks.integer(name, "num_epochs", num_epochs, minimum=1, maximum=2**39)
             seed = checks.seed(name, seed)
             start = init
             if resume is not None or not isinstance(init, MeanField):

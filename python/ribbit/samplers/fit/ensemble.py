@@ -13,7 +13,14 @@ from ribbit.results.fit_verdicts import History
 from ribbit.results.fits import EnsembleFit
 from ribbit.results.state import StochasticState
 from ribbit.results.store.options import Store
-from ribbit.samplers.fit.training import begin, fitting, joined, train, warn_of_rise
+from ribbit.samplers.fit.training import (
+    begin,
+    epochs_of,
+    fitting,
+    joined,
+    train,
+    warn_of_rise,
+)
 from ribbit.samplers.run import options
 from ribbit.samplers.run.ranks import together
 from ribbit.samplers.run.run import ProgressOption
@@ -100,7 +107,7 @@ class DeepEnsemble:
 
     def fit(
         self,
-        num_epochs: int,
+        num_epochs: int | None = None,
         *,
         seed: int = 0,
         init: Array | None = None,
@@ -113,13 +120,16 @@ class DeepEnsemble:
 
         Parameters
         ----------
-        num_epochs : int
-            Passes over the data.
+        num_epochs : int, optional
+            Passes over the data; 0 keeps the weights of `init`. Default: those of a cosine or
+            cyclical schedule, else of 10,000 steps (fewer, but at least 2,000, if a step takes more
+            than 1,024 rows).
         seed : int
             64-bit key of starts and batches.
         init : (P,) or (M, P) array, or a fit, optional
             Where the members start; default ``target.init`` per member. One start for several
-            members needs minibatches: with all rows in every step they would be copies.
+            members needs minibatches: with all rows in every step (or 0 epochs) they would be
+            copies.
         resume : EnsembleFit, optional
             A fit of the same settings to go on with, bit for bit; its seed is used.
         progress : bool or callable, optional
@@ -157,12 +167,15 @@ class DeepEnsemble:
         """
         name = "DeepEnsemble.fit"
         with together(name, self._stepper.density.group) as ranks:
+            epochs = epochs_of(
+                name, num_epochs, self._stepper, init=init, resume=resume, store=store
+            )
             start = begin(name, init, resume, EnsembleFit, self.settings, self._members, seed)
             request = {
                 "sampler": "DeepEnsemble",
                 "target": self._stepper.density.fingerprint,
                 "settings": self.settings,
-                "num_epochs": num_epochs,
+                "num_epochs": epochs,
                 "seed": seed,
                 "init": init,
                 "resume": resume,
@@ -173,7 +186,7 @@ class DeepEnsemble:
                         name,
                         "DeepEnsemble",
                         self._stepper,
-                        num_epochs,
+                        epochs,
                         seed=seed,
                         start=start,
                         members=self._members,

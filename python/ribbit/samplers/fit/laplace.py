@@ -22,7 +22,7 @@ from ribbit.results.store.fit_store import FitStore
 from ribbit.results.store.options import Store
 from ribbit.samplers.fit.curvature import SMALL, mode_near
 from ribbit.samplers.fit.evidence import tuned
-from ribbit.samplers.fit.training import as_position, begin, fitting, joined, train
+from ribbit.samplers.fit.training import as_position, begin, epochs_of, fitting, joined, train
 from ribbit.samplers.run import options
 from ribbit.samplers.run.interrupt import Carrying, InterruptGuard, way_on
 from ribbit.samplers.run.ranks import Together, together
@@ -180,7 +180,7 @@ class LaplaceApproximation:
 
     def fit(
         self,
-        num_epochs: int,
+        num_epochs: int | None = None,
         *,
         seed: int = 0,
         init: Array | None = None,
@@ -192,8 +192,10 @@ class LaplaceApproximation:
 
         Parameters
         ----------
-        num_epochs : int
-            Passes over the data by Adam; 0 where `init` is the mode, or `resume` is trained.
+        num_epochs : int, optional
+            Passes over the data by Adam; 0 if `init` is the mode, or `resume` is trained. Default:
+            those of a cosine or cyclical schedule, else of 10,000 steps (fewer, but at least 2,000,
+            if a step takes more than 1,024 rows).
         seed : int
             64-bit key of start and batches.
         init : (P,) or (1, P) array, or a fit, optional
@@ -238,22 +240,17 @@ class LaplaceApproximation:
         """
         name = "LaplaceApproximation.fit"
         with together(name, self._stepper.density.group) as ranks:
-            epochs = checks.integer(name, "num_epochs", num_epochs, minimum=0, maximum=2**39)
+            epochs = epochs_of(
+                name, num_epochs, self._stepper, init=init, resume=resume, store=store
+            )
             seed = checks.seed(name, seed)
             given = resume is None and epochs == 0
-            if given and init is None:
-                raise ValueError(f"[{name}] expected num_epochs >= 1 without init, got 0")
-            if store is not None and epochs == 0:
-                raise ValueError(
-                    f"[{name}] expected num_epochs >= 1 with store, got 0: without training there "
-                    "is nothing to go on with"
-                )
             start = begin(name, _mode_of(init), resume, LaplaceFit, self.settings, 1, seed)
             request = {
                 "sampler": "LaplaceApproximation",
                 "target": self._stepper.density.fingerprint,
                 "settings": self.settings,
-                "num_epochs": num_epochs,
+                "num_epochs": epochs,
                 "seed": seed,
                 "init": init,
                 "resume": resume,

@@ -16,7 +16,14 @@ from ribbit.results.fit_verdicts import History
 from ribbit.results.fits import DropoutFit
 from ribbit.results.state import StochasticState
 from ribbit.results.store.options import Store
-from ribbit.samplers.fit.training import begin, fitting, joined, train, warn_of_rise
+from ribbit.samplers.fit.training import (
+    begin,
+    epochs_of,
+    fitting,
+    joined,
+    train,
+    warn_of_rise,
+)
 from ribbit.samplers.run import options
 from ribbit.samplers.run.ranks import together
 from ribbit.samplers.run.run import ProgressOption
@@ -115,7 +122,7 @@ class MCDropout:
 
     def fit(
         self,
-        num_epochs: int,
+        num_epochs: int | None = None,
         *,
         seed: int = 0,
         init: Array | None = None,
@@ -127,11 +134,13 @@ class MCDropout:
 
         Parameters
         ----------
-        num_epochs : int
-            Passes over the data.
+        num_epochs : int, optional
+            Passes over the data; 0 keeps the weights of `init`. Default: those of a cosine or
+            cyclical schedule, else of 10,000 steps (fewer, but at least 2,000, if a step takes more
+            than 1,024 rows).
         seed : int
             64-bit key of batches and masks.
-        init : (P,) array or a fit, optional
+        init : (P,) or (1, P) array, or a fit, optional
             Where to start; default ``target.init``.
         resume : DropoutFit, optional
             A fit of the same settings to go on with, bit for bit; its seed is used.
@@ -171,12 +180,15 @@ class MCDropout:
             settings = {k: v for k, v in self.settings.items() if k != "rates"}
             if not self._masked.learns_rates:
                 settings["rates"] = self._masked.rates.tolist()
+            epochs = epochs_of(
+                name, num_epochs, self._stepper, init=init, resume=resume, store=store
+            )
             start = begin(name, init, resume, DropoutFit, settings, 1, seed)
             request = {
                 "sampler": "MCDropout",
                 "target": self._stepper.density.fingerprint,
                 "settings": self.settings,
-                "num_epochs": num_epochs,
+                "num_epochs": epochs,
                 "seed": seed,
                 "init": init,
                 "resume": resume,
@@ -187,7 +199,7 @@ class MCDropout:
                         name,
                         "MCDropout",
                         self._stepper,
-                        num_epochs,
+                        epochs,
                         seed=seed,
                         start=self._start(name, start),
                         members=1,
@@ -238,6 +250,6 @@ class MCDropout:
             checks.memory(name, raw.size, np.float64, f"init of shape {raw.shape}")
             host = np.asarray(raw, np.float64)
             weights = from_host(xp, host)
-        if weights.shape != (dim,):
-            raise ShapeError(f"[{name}] expected init ({dim},), got shape {weights.shape}")
-        return self._masked.with_rates(weights)
+        if weights.shape not in ((dim,), (1, dim)):
+            raise ShapeError(f"[{name}] expected init ({dim},) or (1, {dim}), got {weights.shape}")
+        return self._masked.with_rates(xp.reshape(weights, (dim,)))

@@ -15,7 +15,14 @@ from ribbit.results.state import StochasticState
 from ribbit.results.store.options import Store
 from ribbit.results.swag import SWAGFit
 from ribbit.samplers.fit.collection import Collection
-from ribbit.samplers.fit.training import begin, fitting, joined, train, warn_of_rise
+from ribbit.samplers.fit.training import (
+    begin,
+    epochs_of,
+    fitting,
+    joined,
+    train,
+    warn_of_rise,
+)
 from ribbit.samplers.run import options
 from ribbit.samplers.run.ranks import together
 from ribbit.samplers.run.run import ProgressOption
@@ -136,7 +143,7 @@ class SWAG:
 
     def fit(
         self,
-        num_epochs: int,
+        num_epochs: int | None = None,
         *,
         swag_epochs: int = 40,
         seed: int = 0,
@@ -150,8 +157,10 @@ class SWAG:
 
         Parameters
         ----------
-        num_epochs : int
-            Passes over the data before collecting; 0 where `init` or `resume` is trained.
+        num_epochs : int, optional
+            Passes over the data before collecting; 0 if `init` or `resume` is trained. Default:
+            those of a cosine or cyclical schedule, else of 10,000 steps (fewer, but at least 2,000,
+            if a step takes more than 1,024 rows). 0 with a `resume` that has collected iterates.
         swag_epochs : int
             Passes at the constant rate, each of which ends with a collected iterate. At least 2
             for a fit that gives draws; `max_rank` or more for the whole rank.
@@ -200,10 +209,16 @@ class SWAG:
         """
         name = "SWAG.fit"
         with together(name, self._stepper.density.group) as ranks:
-            epochs = checks.integer(name, "num_epochs", num_epochs, minimum=0, maximum=2**39)
+            if num_epochs is None and resume is not None and getattr(resume, "count", 0):
+                num_epochs = 0
+            # weights to keep are those that it goes on from
+            epochs = epochs_of(name, num_epochs, self._stepper, init=0, resume=resume, store=None)
             more = checks.integer(name, "swag_epochs", swag_epochs, minimum=0, maximum=2**39)
             if epochs + more == 0:
-                raise ValueError(f"[{name}] expected num_epochs or swag_epochs >= 1, got 0 and 0")
+                raise ValueError(
+                    f"[{name}] expected num_epochs or swag_epochs >= 1, got 0 and 0: "
+                    "the spread is that of the weights while training goes on"
+                )
             start = begin(name, init, resume, SWAGFit, self.settings, self._members, seed)
             if resume is not None and resume.count and epochs:
                 raise ValueError(
@@ -216,7 +231,7 @@ class SWAG:
                 "sampler": "SWAG",
                 "target": self._stepper.density.fingerprint,
                 "settings": self.settings,
-                "num_epochs": num_epochs,
+                "num_epochs": epochs,
                 "swag_epochs": swag_epochs,
                 "seed": seed,
                 "init": init,

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 __all__ = [
     "as_position",
     "begin",
+    "default_epochs",
+    "epochs_of",
     "fitting",
     "joined",
     "run_epochs",
@@ -51,6 +53,54 @@ __all__ = [
 
 # What all ranks of a group must ask for, of a request.
 _ALIKE = ("sampler", "settings", "num_epochs", "swag_epochs", "seed")
+
+
+# Steps of training by default; a step of more rows than these makes it fewer, down to the fewest.
+_STEPS, _FEWEST_STEPS, _LARGE_BATCH = 10_000, 2_000, 1_024
+
+
+def default_epochs(batches: int, rows: int, schedule: Schedule | None = None) -> int:
+    """Return how many epochs a fit makes by default: those of its schedule, else of enough steps.
+
+    `batches`: steps of an epoch; `rows`: of a step.
+    """
+    steps = min(max(_STEPS * _LARGE_BATCH // max(rows, 1), _FEWEST_STEPS), _STEPS)
+    if schedule is not None and schedule.kind in ("cosine", "cyclical"):
+        steps = schedule.num_steps * max(schedule.num_cycles, 1)
+    return -(-steps // batches)
+
+
+def epochs_of(
+    function: str,
+    num_epochs: object,
+    stepper: Stepper,
+    *,
+    init: Any,
+    resume: Any,
+    store: Any,
+) -> int:
+    """Return the epochs that are asked for, or the default's.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For 0 without weights to keep, or with a folder.
+    """
+    if num_epochs is None:
+        rows = stepper.batch_size or stepper.num_rows or 1
+        return default_epochs(stepper.batches, rows, stepper.schedule)
+    epochs = checks.integer(function, "num_epochs", num_epochs, minimum=0, maximum=2**39)
+    if epochs == 0 and init is None and resume is None:
+        raise ValueError(
+            f"[{function}] expected num_epochs >= 1 without init, got 0: 0 epochs keep the weights "
+            "that init= gives"
+        )
+    if epochs == 0 and store is not None:
+        raise ValueError(
+            f"[{function}] expected num_epochs >= 1 with store, got 0: without training there is "
+            "nothing to go on with"
+        )
+    return epochs
 
 
 @contextlib.contextmanager
@@ -89,6 +139,12 @@ def begin(
     """
     if resume is None:
         if not callable(getattr(init, "starts", None)):
+            for name, part in (("positions", "positions[:, -1]"), ("position", "position")):
+                if is_array(getattr(init, name, None)):
+                    raise TypeError(
+                        f"[{function}] expected init as weights or a fit, got "
+                        f"{type(init).__name__}: its .{part} are weights"
+                    )
             return init
         start = starts(
             function, init, np.arange(members, dtype=np.uint32), checks.seed(function, seed)
@@ -116,7 +172,7 @@ def train(
     function: str,
     title: str,
     stepper: Stepper,
-    num_epochs: int,
+    epochs: int,
     *,
     seed: int,
     start: Array | None,
@@ -137,7 +193,8 @@ def train(
     function, title : str
         Names for errors and for the progress display.
     stepper : Stepper
-    num_epochs : int
+    epochs : int
+        Checked; 0 keeps the weights as they are.
     seed : int
     start : (P,) or (M, P) array or None
         None: ``target.init`` with the member's number as chain.
@@ -152,8 +209,8 @@ def train(
     fit : function of a state
         The fit so far, for exceptions.
     collect : Collection, optional
-        What keeps the weights at the ends of the epochs that follow `num_epochs` (which may then
-        be 0), and whose stepper makes their steps.
+        What keeps the weights at the ends of the epochs that follow `epochs`, and whose stepper
+        makes their steps.
     ranks : Together
         On which the fit is made.
     store : FitStore or FollowedFit, optional
@@ -169,8 +226,7 @@ def train(
     history : dict of arrays
         "epoch" (E,) and "objective" (E, M).
     """
-    fewest, more = (1, 0) if collect is None else (0, collect.epochs)
-    epochs = checks.integer(function, "num_epochs", num_epochs, minimum=fewest, maximum=2**39)
+    more = 0 if collect is None else collect.epochs
     seed = checks.seed(function, seed)
     ids = np.arange(members, dtype=np.uint32)
     ranks.refuse(executor=executor)
@@ -193,7 +249,7 @@ def train(
                     f"[{function}] expected init ({density.dim},) or ({members}, {density.dim}), "
                     f"got shape {position.shape}"
                 )
-            if members > 1 and stepper.batches == 1:
+            if members > 1 and (stepper.batches == 1 or epochs + more == 0):
                 _distinct(function, to_host(position))
             state = stepper.start(function, position, seed, ids, 0, guard)
         first, held = state.step, [state]
@@ -314,9 +370,10 @@ def _distinct(function: str, starts: npt.NDArray[Any]) -> None:
     found = np.unique(starts, axis=0).shape[0]
     if found < members:
         raise ValueError(
-            f"[{function}] expected a start for each of the {members} members, got {found}: with "
-            "all rows in every step nothing else tells them apart, they would be copies. Leave "
-            f"init out, give ({members}, P) different starts, or a batch_size"
+            f"[{function}] expected a start for each of the {members} members, got {found}: "
+            "without epochs, or with all rows in every step, nothing else tells them apart, they "
+            f"would be copies. Leave init out, give ({members}, P) different starts, or a "
+            "batch_size"
         )
 
 
@@ -443,7 +500,7 @@ class _Watch:
 
     def __init__(self, stepper: Stepper, epochs: int, *, without_prior: bool) -> None:
         self._stepper, self._without_prior = stepper, without_prior
-        self.every = -(-epochs // _POINTS)
+        self.every = max(1, -(-epochs // _POINTS))
         total = stepper.num_rows
         self._rows: npt.NDArray[np.int64] | None = None
         if total is not None:
