@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ribbit._arrays import checks
+from ribbit._arrays.keywords import explain
 from ribbit.errors import DataError
 from ribbit.results import archive
 from ribbit.results.contents import check_array, check_chains, check_statistics, whole
@@ -435,3 +436,6 @@ def _settings(value: object, chains: int) -> dict[str, Any]:
     for number in ids or []:
         whole("settings/chains", number, below=2**32)
     return dict(value)
+
+
+explain(globals())

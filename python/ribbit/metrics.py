@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ribbit._arrays import checks
+from ribbit._arrays.keywords import explain
 from ribbit.errors import DataError, DTypeError, ShapeError
 
 if TYPE_CHECKING:
@@ -395,3 +396,6 @@ def _classification(function: str, y: npt.ArrayLike, probs: Any) -> tuple[Labels
             f"[{function}] expected y and probs with as many rows, got {len(labels)} and {len(p)}"
         )
     return labels, p
+
+
+explain(globals())

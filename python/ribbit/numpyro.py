@@ -21,6 +21,7 @@ from numpyro.infer.mcmc import MCMCKernel
 from numpyro.infer.util import initialize_model
 
 from ribbit._arrays import checks
+from ribbit._arrays.keywords import explain
 from ribbit._arrays.positions import drawn_positions
 from ribbit.errors import ShapeError
 from ribbit.jax.density import JaxDensity
@@ -290,3 +291,6 @@ class RibbitKernel(MCMCKernel):  # type: ignore[misc]
         out = {"position": np.asarray(new.position), **values}
         # A chain of its own has no axis of chains in NumPyro.
         return {n: v[0] for n, v in out.items()} if single else out
+
+
+explain(globals())

@@ -19,6 +19,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 from ribbit._arrays import checks
+from ribbit._arrays.keywords import explain
 from ribbit._arrays.positions import drawn_positions
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.results.draws import Draws
@@ -228,3 +229,6 @@ def from_pymc(model: Any = None) -> PymcDensity:
         got = checks.summary(model)
         raise TypeError(f"[from_pymc] expected model as a pymc.Model, got {got}")
     return PymcDensity(pymc.modelcontext(model))
+
+
+explain(globals())

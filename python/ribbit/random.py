@@ -10,6 +10,7 @@ import numpy as np
 from ribbit._arrays import checks, random_numbers
 from ribbit._arrays import positions as positions_
 from ribbit._arrays.checks import FloatArray
+from ribbit._arrays.keywords import explain
 from ribbit._arrays.namespace import (
     from_device,
     host_dtype,
@@ -152,3 +153,6 @@ def reparameterize(mean: Array, rho: Array, num_samples: int, seed: int, *, step
     return random_numbers.reparameterize(
         xp, first[0, :], second[0, :], samples, seed=number, step=place
     )
+
+
+explain(globals())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ribbit._arrays import checks
+from ribbit._arrays.keywords import explain
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -284,3 +285,6 @@ def check(function: str, schedule: object) -> Schedule:
         got = checks.summary(schedule)
         raise TypeError(f"[{function}] expected schedule of rb.schedules or None, got {got}")
     return schedule
+
+
+explain(globals())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ribbit import _core
 from ribbit._arrays import checks
+from ribbit._arrays.keywords import explain
 
 if TYPE_CHECKING:
     pass
@@ -62,3 +63,5 @@ def _threads_from_environment() -> None:
 
 
 _threads_from_environment()
+
+explain(globals())

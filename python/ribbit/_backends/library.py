@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ribbit import _core
+from ribbit._arrays.keywords import explain
 
 __all__ = ["get_cmake_dir", "get_include"]
 
@@ -65,3 +66,6 @@ def _folder(function: str, below: str, file: str) -> str:
             f"[{function}] expected {file} in {folder}: is this an installation of the wheel?"
         )
     return str(folder)
+
+
+explain(globals())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from ribbit._arrays import checks, columns, random_numbers
+from ribbit._arrays.keywords import explain
 from ribbit.datasets.files import as_data, read_csv, read_idx, read_npz, write_npy
 from ribbit.errors import ShapeError
 
@@ -344,3 +345,6 @@ def _real(function: str, name: str, value: npt.ArrayLike) -> Array:
     raw = checks.numeric(function, name, value)
     checks.memory(function, raw.size, np.float64, f"{name} of shape {raw.shape}")
     return raw.astype(np.float64)
+
+
+explain(globals())

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ribbit._arrays import checks
+from ribbit._arrays.keywords import explain
 from ribbit.errors import ShapeError
 from ribbit.metrics import class_probabilities
 from ribbit.results.convergence import ess_block, mcse_block, nested_rhat_block, rhat_block
@@ -390,3 +391,6 @@ def _probability_pair(name: str, p: Any, q: Any) -> tuple[Array, Array]:
             f"[{name}] expected p and q of one shape, got {first.shape} and {second.shape}"
         )
     return first, second
+
+
+explain(globals())

@@ -6,7 +6,10 @@ bits on every rank and for every number of ranks.
 
 from __future__ import annotations
 
+from ribbit._arrays.keywords import explain
 from ribbit.distributed.group import Communicator, Group
 from ribbit.distributed.mpi import from_mpi
 
 __all__ = ["Communicator", "Group", "from_mpi"]
+
+explain(globals())

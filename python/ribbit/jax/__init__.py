@@ -4,7 +4,10 @@
 ``import ribbit``.
 """
 
+from ribbit._arrays.keywords import explain
 from ribbit.jax.density import JaxDensity, from_jax
 from ribbit.jax.log_density import jax_log_density
 
 __all__ = ["JaxDensity", "from_jax", "jax_log_density"]
+
+explain(globals())

@@ -11,6 +11,7 @@ import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
+from ribbit._arrays.keywords import explain
 from ribbit._arrays.starts import normal_starts
 from ribbit._backends import dispatch
 from ribbit._backends.density_table import NetworkTable
@@ -432,3 +433,6 @@ class Model:
             raise ValueError(f"[{function}] expected layers and input_shape, got {sorted(given)}")
         stack = [layers.from_description(layer) for layer in given["layers"]]
         return cls(tuple(stack), input_shape=given["input_shape"])
+
+
+explain(globals())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ribbit._arrays import checks
+from ribbit._arrays.keywords import explain
 from ribbit._backends.codes import ACTIVATIONS
 from ribbit.models.layers import (
     LSTM,
@@ -244,3 +245,6 @@ def cnn_lstm(
 def _activation(function: str, activation: str) -> Activation:
     """Return the layer; the error knows the argument's name."""
     return Activation(checks.choice(function, "activation", activation, ACTIVATIONS))
+
+
+explain(globals())

@@ -4,6 +4,7 @@ matplotlib is imported when a function is called. With ``ax`` given, nothing of 
 without, a new pyplot figure is made, so that a notebook shows it.
 """
 
+from ribbit._arrays.keywords import explain
 from ribbit.plots.chains import energy, rhat_histogram, trace
 from ribbit.plots.predictions import (
     decision_boundary,
@@ -21,3 +22,5 @@ __all__ = [
     "rhat_histogram",
     "trace",
 ]
+
+explain(globals())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit._arrays import overrides
+from ribbit._arrays.keywords import explain
 from ribbit._arrays.namespace import host_dtype, refuse_device_array, to_host
 from ribbit.protocols import Array, Predictive
 from ribbit.results import archive, verdicts
@@ -295,3 +296,6 @@ class Draws:
         >>> arviz_stats.loo(tree)  # doctest: +SKIP
         """
         return to_datatree(self, x, y, predict_at, seed)
+
+
+explain(globals())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit._arrays import checks, overrides, random_numbers
+from ribbit._arrays.keywords import explain
 from ribbit._arrays.namespace import (
     from_host,
     host_dtype,
@@ -496,3 +497,6 @@ class EnsembleFit:
     def _members(self, numbers: npt.NDArray[Any]) -> Array:
         xp = namespace(self.theta)
         return xp.take(self.theta, from_host(xp, numbers.astype(np.int64)), axis=0)
+
+
+explain(globals())

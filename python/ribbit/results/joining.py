@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ribbit._arrays import checks
+from ribbit._arrays.keywords import explain
 from ribbit._arrays.namespace import host_dtype, namespace, to_host
 from ribbit.protocols import Array
 from ribbit.results.draws import Draws
@@ -312,3 +313,6 @@ def _field(name: str, values: list[Any]) -> Any:
             raise ValueError(f"[{_NAME}] expected one {name} in all states, got several")
         return first
     return namespace(*values).concat(values, axis=0)
+
+
+explain(globals())

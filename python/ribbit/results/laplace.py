@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ribbit._arrays import checks, overrides, random_numbers
+from ribbit._arrays.keywords import explain
 from ribbit._arrays.namespace import refuse_device_array, require_memory
 from ribbit.protocols import Array, Predictive
 from ribbit.results.draws import Draws
@@ -318,3 +319,6 @@ class LaplaceFit:
             own = np.flatnonzero(ids // _BLOCK == block)
             found[own, self.first : self.first + size] = moved[ids[own] % _BLOCK]
         return found
+
+
+explain(globals())

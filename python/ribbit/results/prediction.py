@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit._arrays import checks, overrides
+from ribbit._arrays.keywords import explain
 from ribbit._arrays.namespace import from_host, is_array, namespace
 from ribbit.errors import DTypeError, KindError, MissingError, ShapeError
 from ribbit.protocols import Array, Predictive, PredictiveTerms
@@ -614,3 +615,6 @@ def _rows(terms: PredictiveTerms, low: int, high: int) -> PredictiveTerms:
 
     arrays: dict[str, Any] = {name: cut(getattr(terms, name)) for name in ARRAYS}
     return dataclasses.replace(terms, **arrays)
+
+
+explain(globals())

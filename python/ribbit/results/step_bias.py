@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from ribbit._arrays.keywords import explain
 from ribbit.results.summary import Row, Summary
 
 if TYPE_CHECKING:
@@ -157,3 +158,6 @@ class StepBias:
 
 def _sds(bias: float, sd: float) -> str:
     return f"{bias / sd:+.2g}" if sd > 0.0 else "0"
+
+
+explain(globals())

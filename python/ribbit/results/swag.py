@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ribbit._arrays import checks, random_numbers
+from ribbit._arrays.keywords import explain
 from ribbit._arrays.namespace import host_dtype, namespace, require_memory, to_host
 from ribbit.protocols import Array, Predictive
 from ribbit.results.draws import Draws
@@ -205,3 +206,6 @@ class SWAGFit:
         for k in range(rank):
             away = away + z2[:, k : k + 1] * xp.take(self.deviations[:, k, :], own, axis=0)
         return xp.take(mean, own, axis=0) + away
+
+
+explain(globals())

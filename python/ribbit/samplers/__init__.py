@@ -1,5 +1,6 @@
 """Samplers and their building blocks."""
 
+from ribbit._arrays.keywords import explain
 from ribbit.results.state import MicrocanonicalState, State, StochasticState
 from ribbit.samplers.fit.bbb import BBB
 from ribbit.samplers.fit.ensemble import DeepEnsemble
@@ -45,3 +46,5 @@ __all__ = [
 
 # Samplers run chains and know no fit; here the two meet.
 STARTS["ensemble"] = EnsembleStart()
+
+explain(globals())

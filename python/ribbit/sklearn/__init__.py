@@ -5,7 +5,10 @@ Needs ``pip install "ribbit[sklearn]"``.
 >>> from ribbit.sklearn import BNNClassifier, BNNRegressor
 """
 
+from ribbit._arrays.keywords import explain
 from ribbit.sklearn.classifier import BNNClassifier
 from ribbit.sklearn.regressor import BNNRegressor
 
 __all__ = ["BNNClassifier", "BNNRegressor"]
+
+explain(globals())

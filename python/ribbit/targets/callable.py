@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 
 from ribbit._arrays import checks
+from ribbit._arrays.keywords import explain
 from ribbit._arrays.positions import host_position, host_trajectory
 from ribbit._arrays.starts import normal_starts
 from ribbit._backends.cpu import pointer_density
@@ -341,3 +342,6 @@ def _data_address(name: str, user_data: Any) -> int:
 
 def _pointer(name: str, what: str, place: int, *, null: bool) -> int:
     return checks.integer(name, what, place, minimum=0 if null else 1, maximum=2**64 - 1)
+
+
+explain(globals())

@@ -16,6 +16,7 @@ import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
+from ribbit._arrays.keywords import explain
 from ribbit._arrays.namespace import errstate, from_host, namespace, to_host
 from ribbit._backends.codes import LIKELIHOODS
 from ribbit._backends.density_table import LikelihoodTable
@@ -581,3 +582,6 @@ def from_description(description: object) -> Likelihood:
     given = checks.mapping(function, "description", description)
     likelihood: Likelihood = checks.rebuild(function, "likelihood", given, _LIKELIHOODS)
     return likelihood
+
+
+explain(globals())

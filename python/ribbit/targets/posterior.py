@@ -16,6 +16,7 @@ import numpy as np
 
 from ribbit._arrays import checks, device_kernels
 from ribbit._arrays.checks import FloatArray
+from ribbit._arrays.keywords import explain
 from ribbit._arrays.mapped import mapped
 from ribbit._backends import precision as _precision
 from ribbit._backends.precision import Precision
@@ -667,3 +668,6 @@ def _of_spec(spec: DensitySpec, kind: type[Posterior] = Posterior) -> Posterior:
     posterior = object.__new__(kind)
     posterior._fill(spec)
     return posterior
+
+
+explain(globals())

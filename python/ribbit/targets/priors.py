@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 
 from ribbit._arrays import checks
+from ribbit._arrays.keywords import explain
 from ribbit._backends.codes import PRIORS
 from ribbit.errors import ShapeError
 from ribbit.targets.prior_base import LearnedScales, Parameter, Prior, PriorLike, ScalePrior
@@ -559,3 +560,6 @@ def _rebuilt(function: str, given: Mapping[str, Any]) -> Prior:
         given = {**given, "scale": checks.rebuild(function, "prior", scale, _PRIORS)}
     prior: Prior = checks.rebuild(function, "prior", given, _PRIORS)
     return prior
+
+
+explain(globals())

@@ -3,6 +3,7 @@
 ``import ribbit.torch`` asks for it; ``import ribbit`` alone never imports torch.
 """
 
+from ribbit._arrays.keywords import explain
 from ribbit.torch.density import ModuleDensity
 from ribbit.torch.module_posterior import ModulePosterior
 from ribbit.torch.native import NativePosterior
@@ -18,3 +19,5 @@ __all__ = [
     "posterior",
     "torch_log_density",
 ]
+
+explain(globals())

@@ -10,6 +10,7 @@ import dataclasses
 from typing import Any
 
 from ribbit._arrays import checks
+from ribbit._arrays.keywords import explain
 from ribbit._backends.codes import ACTIVATIONS as ACTIVATIONS
 from ribbit._backends.codes import COLUMNS as COLUMNS
 from ribbit.models.layers import (
@@ -96,3 +97,6 @@ def input_shape_of(function: str, value: object) -> tuple[int, ...]:
         checks.integer(function, f"input_shape[{i}]", size, minimum=1, maximum=MAX_SIZE)
         for i, size in enumerate(value)
     )
+
+
+explain(globals())

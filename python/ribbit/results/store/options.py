@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ribbit._arrays import checks
+from ribbit._arrays.keywords import explain
 
 __all__ = ["Store"]
 
@@ -77,3 +78,6 @@ class Store:
     def folder(self) -> Path:
         """Where it is, whatever the working directory becomes."""
         return Path(os.path.abspath(self.path))
+
+
+explain(globals())

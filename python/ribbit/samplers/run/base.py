@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
 import time
 from abc import ABC, abstractmethod
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, cast
 import numpy as np
 
 from ribbit._arrays import checks, overrides
+from ribbit._arrays.keywords import bound
 from ribbit._arrays.namespace import dtype_in, errstate, from_host, is_array, namespace, to_host
 from ribbit._arrays.threads import Interrupted
 from ribbit.errors import DTypeError, ShapeError
@@ -445,7 +445,7 @@ class Sampler(ABC):
         >>> len(draws)
         2000
         """
-        inspect.signature(self.sample).bind(num_draws, **options)
+        bound(self.sample, (num_draws,), options, "start")
         progress = options.pop("progress", None)
         return begin(
             type(self).__name__,
