@@ -823,9 +823,10 @@ class Predictive(Protocol):
     A class attribute ``numbered = True`` says that a prediction depends on the number of its draw
     too, as a dropout mask does: ``predictive`` and ``log_likelihood`` are then called with
     ``first=``, the number of the first draw they are given, and ``row=``, that of the first row. An
-    attribute ``flat = True`` says that predictions of a single output are shown as (N,). A method
-    ``check_inputs(x)`` that raises for a wrong x spares a forward pass when predictions are asked
-    for.
+    attribute ``flat = True`` says that predictions of a single output are shown as (N,). An
+    attribute ``columns`` holds the names of the columns of the data: frames of new inputs are
+    matched by them. A method ``check_inputs(x)`` that raises for a wrong x spares a forward pass
+    when predictions are asked for.
 
     Examples
     --------

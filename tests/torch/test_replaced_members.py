@@ -10,7 +10,7 @@ import ribbit as rb
 from ribbit.samplers.run.target import Density
 
 torch = pytest.importorskip("torch")
-import ribbit.torch  # noqa: E402, F401
+import ribbit.torch  # noqa: E402
 
 
 def posterior(native, likelihood=None):

@@ -25,6 +25,7 @@ __all__ = [
     "boolean",
     "chain_ids",
     "choice",
+    "column_names",
     "data",
     "finite",
     "float_dtype",
@@ -33,6 +34,7 @@ __all__ = [
     "integer_array",
     "items",
     "mapping",
+    "matched",
     "memory",
     "numeric",
     "path",
@@ -254,6 +256,8 @@ def numeric(function: str, name: str, value: object) -> npt.NDArray[Any]:
         got = f"{summary(value)} ({interfaces.reason(error)})"
         raise DTypeError(f"[{function}] expected {expected}, got {got}") from error
     if array.dtype.kind not in "biuf":
+        if _is_frame(value):
+            return _columns(function, expected, value)
         got = summary(array)
         if array.dtype == object:
             got = f"{summary(value)}{_objects(name, array)}"
@@ -261,6 +265,83 @@ def numeric(function: str, name: str, value: object) -> npt.NDArray[Any]:
             got += f": {_of_words(name)}"
         raise DTypeError(f"[{function}] expected {expected}, got {got}")
     return array
+
+
+def _is_frame(value: Any) -> bool:
+    """Return whether a value is a table with named columns, such as those of pandas and polars."""
+    return hasattr(value, "columns") and len(getattr(value, "shape", ())) == 2
+
+
+def _columns(function: str, expected: str, frame: Any) -> npt.NDArray[Any]:
+    """Return the columns of a frame as one array; errors name the column that is no numbers."""
+    found = []
+    for j, title in enumerate(frame.columns):
+        column = np.asarray(frame.iloc[:, j] if hasattr(frame, "iloc") else frame[:, j])
+        advice, where = _of_words(""), f"column {title!r}"
+        if column.dtype.kind in "mM":
+            advice = "make numbers of it, such as days since a date, or leave it out"
+            where = f"{where} of times"
+        elif column.dtype.kind not in "biuf":
+            for row, item in enumerate(column.tolist()):
+                if not isinstance(item, numbers.Real):
+                    where = f"{where} with {summary(item)} in row {row}"
+                    break
+            else:
+                column = column.astype(np.float64)
+        if column.dtype.kind not in "biuf":
+            got = f"{summary(frame)} that holds {where}"
+            raise DTypeError(f"[{function}] expected {expected}, got {got}: {advice}")
+        found.append(column)
+    return np.stack(found, axis=1) if found else np.empty(frame.shape)
+
+
+def column_names(function: str, name: str, value: Any) -> tuple[str | int, ...] | None:
+    """Return the names of the columns of a frame, each once; None for any other value."""
+    if not _is_frame(value):
+        return None
+    names = tuple(int(n) if isinstance(n, numbers.Integral) else str(n) for n in value.columns)
+    twice = [n for n in dict.fromkeys(names) if names.count(n) > 1] if _repeats(names) else []
+    if twice:
+        raise DataError(
+            f"[{function}] expected each column of {name} once, got {_listed(twice)} several times"
+        )
+    return names
+
+
+def matched(function: str, x: Any, known: tuple[str | int, ...] | None) -> Any:
+    """Return inputs, those of a frame as an array with the columns `known` in that order.
+
+    A frame whose names are the numbers 0, 1, ... has none, where those known are texts.
+    """
+    names = column_names(function, "x", x)
+    if names is None:
+        return x
+    array = numeric(function, "x", x)
+    if known is None or names == known:
+        return array
+    if names == tuple(range(len(names))) and any(isinstance(n, str) for n in known):
+        return array
+    places = {n: i for i, n in enumerate(names)}
+    missing = [n for n in known if n not in places]
+    more = [n for n in names if n not in known]
+    if missing or more:
+        parts = [f"{what} {_listed(n)}" for what, n in (("without", missing), ("with", more)) if n]
+        raise ShapeError(
+            f"[{function}] expected x with the columns of the data, {_listed(known)}, got a frame "
+            f"{' and '.join(parts)}"
+        )
+    return array[:, [places[n] for n in known]]
+
+
+def _repeats(names: tuple[Any, ...]) -> bool:
+    return len(set(names)) < len(names)
+
+
+def _listed(names: Iterable[Any]) -> str:
+    """Return names for an error, the first ten."""
+    all_of_them = list(names)
+    more = f" and {len(all_of_them) - 10} more" if len(all_of_them) > 10 else ""
+    return ", ".join(map(repr, all_of_them[:10])) + more
 
 
 def _objects(name: str, array: npt.NDArray[Any]) -> str:

@@ -53,6 +53,8 @@ class Scaler:
         column is constant.
     y_mean, y_scale : () or (K,) ndarray, or None
         The same of the targets, in their unit.
+    columns : tuple or None
+        Names of the columns of the inputs, if they were a frame: `transform` takes others by them.
 
     Examples
     --------
@@ -70,10 +72,12 @@ class Scaler:
     x_scale: Array
     y_mean: Array | None
     y_scale: Array | None
+    columns: tuple[str | int, ...] | None = None
 
     def transform(self, x: npt.ArrayLike) -> Array:
         """Return new inputs (M, ...) in the units of `x`."""
-        raw = as_data("Scaler.transform", "x", x)
+        name = "Scaler.transform"
+        raw = as_data(name, "x", checks.matched(name, x, self.columns))
         if raw.ndim != self.x.ndim or raw.shape[1:] != self.x.shape[1:]:
             shape = ", ".join(str(size) for size in self.x.shape[1:])
             raise ShapeError(
@@ -146,13 +150,14 @@ def standardize(x: npt.ArrayLike, y: npt.ArrayLike | None = None) -> Scaler:
     >>> scaler.x.ravel(), scaler.transform([[5.0]]).ravel()
     (array([-1.,  1.]), array([3.]))
     """
+    names = checks.column_names("standardize", "x", x)
     inputs = as_data("standardize", "x", x)
     if inputs.ndim < 2 or inputs.size == 0:
         raise ShapeError(f"[standardize] expected x of shape (N, D) with rows, got {inputs.shape}")
     x_mean, x_scale = columns.spread(inputs)
     scaled = (inputs - x_mean) / x_scale
     if y is None:
-        return Scaler(scaled, None, x_mean, x_scale, None, None)
+        return Scaler(scaled, None, x_mean, x_scale, None, None, names)
     targets = as_data("standardize", "y", y)
     if targets.ndim not in (1, 2) or len(targets) != len(inputs) or targets.size == 0:
         raise ShapeError(
@@ -160,7 +165,8 @@ def standardize(x: npt.ArrayLike, y: npt.ArrayLike | None = None) -> Scaler:
             f"got {targets.shape}"
         )
     y_mean, y_scale = columns.spread(targets)
-    return Scaler(scaled, (targets - y_mean) / y_scale, x_mean, x_scale, y_mean, y_scale)
+    moved = (targets - y_mean) / y_scale
+    return Scaler(scaled, moved, x_mean, x_scale, y_mean, y_scale, names)
 
 
 def splits(

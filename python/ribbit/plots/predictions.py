@@ -148,7 +148,8 @@ def decision_boundary(
     name = "plots.decision_boundary"
     has(name, "draws", draws, "predict", "Draws")
     ax = new_axes(name, ax)
-    points = checks.numeric(name, "x", x)
+    known = getattr(getattr(draws, "predictive", None), "columns", None)
+    points = checks.numeric(name, "x", checks.matched(name, x, known))
     if points.ndim != 2 or points.shape[1] != 2 or len(points) == 0:
         raise ShapeError(f"[{name}] expected x of shape (N, 2), got {points.shape}")
     checks.finite(name, "x", points)

@@ -56,6 +56,8 @@ def to_datatree(draws: Any, x: Any, y: Any, predict_at: Any, seed: int) -> Any:
     if (x is None) != (y is None):
         given = "y alone" if x is None else "x alone (predict_at= takes new inputs)"
         raise ValueError(f"[{_NAME}] expected x and y of the observed rows, got {given}")
+    names = getattr(draws.predictive, "columns", None)
+    x, predict_at = (checks.matched(_NAME, rows, names) for rows in (x, predict_at))
     blocks = _blocks(draws, draws.positions)
     groups: dict[str, dict[str, Any]] = {
         "posterior": blocks.arrays,

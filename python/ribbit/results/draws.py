@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit._arrays import overrides
+from ribbit._arrays import checks, overrides
 from ribbit._arrays.keywords import explain
 from ribbit._arrays.namespace import host_dtype, refuse_device_array, to_host
+from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array, Predictive
 from ribbit.results import archive, verdicts
 from ribbit.results.datatree import to_datatree
 from ribbit.results.prediction import Prediction
+from ribbit.results.running import inputs
 from ribbit.results.summary import Summary
 
 if TYPE_CHECKING:
@@ -86,6 +88,42 @@ class Draws:
     seconds: float | None = None
     judged: Array | None = None
 
+    def __post_init__(self) -> None:
+        name = "Draws"
+        chains, count, dim = _three_axes(name, "positions", self.positions)
+        if chains == 0 or dim == 0:
+            raise ShapeError(f"[{name}] positions must have a chain and a parameter, got none")
+        if host_dtype(self.positions).kind != "f":
+            got = checks.summary(self.positions)
+            raise DTypeError(f"[{name}] positions must be real floats, got {got}")
+        _check_statistics(name, "stats", self.stats, chains, count)
+        if self.warmup_positions is not None:
+            warmed = _three_axes(name, "warmup_positions", self.warmup_positions)
+            if warmed[0] != chains or warmed[2] != dim:
+                raise ShapeError(
+                    f"[{name}] warmup_positions must have shape ({chains}, W, {dim}), got {warmed}"
+                )
+        if self.warmup_stats is not None:
+            _check_statistics(name, "warmup_stats", self.warmup_stats, chains, 0)
+        checks.boolean(name, "complete", self.complete)
+        checks.mapping(name, "settings", self.settings)
+        for what, value, member in (
+            ("state", self.state, "position"),
+            ("predictive", self.predictive, "predictive"),
+            ("prediction", self.prediction, "num_draws"),
+        ):
+            if value is not None and (isinstance(value, type) or not hasattr(value, member)):
+                raise TypeError(
+                    f"[{name}] {what} must be None or an object with {member}, got "
+                    f"{checks.summary(value)}"
+                )
+        own = getattr(self.predictive, "dim", dim)
+        wanted = getattr(self.predictive, "full_dim", own)
+        if isinstance(wanted, int) and wanted != dim:
+            raise ShapeError(
+                f"[{name}] positions must have {wanted} parameters, those of predictive, got {dim}"
+            )
+
     def __len__(self) -> int:
         """Draws per chain, D."""
         for values in self.stats.values():
@@ -150,7 +188,7 @@ class Draws:
         predictions: Any | None = None
         if x is not None:
             self.predict(x)  # checks both
-            rows = x if hasattr(x, "shape") else np.asarray(x)
+            rows = inputs("Draws.summary", x, self.predictive)
             most = max(1, _JUDGED // (self.positions.shape[0] * self.positions.shape[1]))
             rows = rows[:: -(-rows.shape[0] // most), ...]
             predictions = self.predict(rows, keep=True).samples
@@ -169,6 +207,7 @@ class Draws:
         Parameters
         ----------
         x : (N, ...) array
+            A frame is matched by the names of its columns, if the data were a frame.
         keep : bool
             Keep what every draw predicts, (S, N, K): later quantiles cost no forward pass.
 
@@ -182,7 +221,7 @@ class Draws:
             When the target has no predictions (a CallableDensity), or `x` lies in device memory
             and the draws do not.
         ValueError
-            When no draws were kept.
+            When no draws were kept; for a frame that lacks a column of the data or has others.
         """
         if self.predictive is None:
             raise TypeError(
@@ -296,6 +335,31 @@ class Draws:
         >>> arviz_stats.loo(tree)  # doctest: +SKIP
         """
         return to_datatree(self, x, y, predict_at, seed)
+
+
+def _three_axes(function: str, name: str, value: Any) -> tuple[int, int, int]:
+    """Return the shape of an array (chains, draws, parameters)."""
+    shape = getattr(value, "shape", None)
+    if not isinstance(shape, tuple) or not hasattr(value, "dtype"):
+        got = checks.summary(value)
+        raise TypeError(f"[{function}] {name} must be an array (C, D, P), got {got}")
+    if len(shape) != 3:
+        raise ShapeError(f"[{function}] {name} must have shape (C, D, P), got {shape}")
+    return shape[0], shape[1], shape[2]
+
+
+def _check_statistics(function: str, name: str, stats: Any, chains: int, count: int) -> None:
+    """Raise unless statistics are arrays (C, D) of numbers; D is `count`, if that is above 0."""
+    for key, values in checks.mapping(function, name, stats).items():
+        shape = getattr(values, "shape", None)
+        if not isinstance(shape, tuple) or host_dtype(values).kind not in "biuf":
+            got = checks.summary(values)
+            raise TypeError(f"[{function}] {name}[{key!r}] must be an array of numbers, got {got}")
+        count = count if count or len(shape) < 2 else shape[1]
+        if shape != (chains, count):
+            raise ShapeError(
+                f"[{function}] {name}[{key!r}] must have shape ({chains}, {count}), got {shape}"
+            )
 
 
 explain(globals())

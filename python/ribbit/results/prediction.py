@@ -87,7 +87,7 @@ class Prediction:
         samples: StoredArray | None = None,
     ) -> None:
         self._predictive = predictive
-        self._x = inputs("Draws.predict", x)
+        self._x = inputs("Draws.predict", x, predictive)
         self._positions = positions
         self._keep = checks.boolean("Draws.predict", "keep", keep)
         self.running, self._stored = running, samples

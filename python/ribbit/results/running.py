@@ -229,7 +229,7 @@ class RunningPrediction:
                 f"got {type(target).__name__}"
             )
         self.predictive: Predictive = target
-        self.x = inputs(function, x)
+        self.x = inputs(function, x, target)
         self.y = y if y is None or is_array(y) else checks.numeric(function, "y", y)
         if y is not None:
             same_rows(function, self.y, self.x)
@@ -466,9 +466,10 @@ def _check_packed(kind: str, plain: dict[str, Any], arrays: dict[str, Array]) ->
             raise ValueError(f"{plain['sketch']['count']} draws of quantiles, {count} were made")
 
 
-def inputs(function: str, x: Array) -> Array:
-    """Return x as an array with at least one row; lists are converted."""
+def inputs(function: str, x: Array, predictive: Any) -> Array:
+    """Return x as an array with at least one row; lists are converted, frames matched by name."""
     checks.unmasked(function, "x", x)
+    x = checks.matched(function, x, getattr(predictive, "columns", None))
     if not is_array(x):
         x = checks.numeric(function, "x", x)
     if x.ndim == 0 or x.shape[0] == 0:

@@ -93,6 +93,7 @@ def by_row(name: str, draws: Any, x: Any, function: Callable[[npt.ArrayLike], Ar
             "without"
         )
     checks.unmasked(name, "x", x)
+    x = checks.matched(name, x, getattr(predictive, "columns", None))
     if interfaces.in_device_memory(x):
         x = from_device(name, "x", x)
     elif not is_array(x):

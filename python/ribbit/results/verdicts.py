@@ -545,11 +545,13 @@ def _sampler_rows(draws: Any, found: Findings) -> list[Row]:
     if (part := draws.settings.get("integrated")) is not None:
         rows.append(Row("integrated out", f"{part}: states and lp are those of the rest"))
     thin = int(draws.settings.get("thin", 1))
+    work = None
     if "n_steps" in stats:
         work = float(np.asarray(as_host(stats["n_steps"]), dtype=np.float64).sum()) * thin
-    else:
+    elif draws.state is not None:
         work = float(draws.positions.shape[0] * max(0, draws.state.step - draws.state.warmup))
-    rows.append(Row("gradients after warmup", f"{work:,.0f}"))
+    if work is not None:  # of draws that a user made nothing is known
+        rows.append(Row("gradients after warmup", f"{work:,.0f}"))
     if draws.seconds is not None:
         rows.append(Row("seconds", f"{draws.seconds:.1f}"))
     return rows

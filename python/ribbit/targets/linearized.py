@@ -124,6 +124,11 @@ class LinearizedNetwork:
         """As of the network."""
         return bool(self.base.flat)
 
+    @property
+    def columns(self) -> Any:
+        """As of the network."""
+        return self.base.columns
+
     def describe(self) -> dict[str, Any]:
         """Return a description of the network, not linearized."""
         return dict(self.base.describe())
@@ -217,6 +222,11 @@ class NormalNetwork:
     def flat(self) -> bool:
         """As of the network."""
         return self.line.flat
+
+    @property
+    def columns(self) -> Any:
+        """As of the network."""
+        return self.line.columns
 
     def describe(self) -> dict[str, Any]:
         """Return a description of the network alone."""

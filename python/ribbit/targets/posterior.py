@@ -57,8 +57,10 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
     model : Model
         The network.
     x : array
-        Rows ``(N, *input_shape)``: any real dtype, byte order or strides. Images (N, H, W, C) of
-        uint8 stay bytes and are scaled to [0, 1] while they are read: a quarter of the memory. In
+        Rows ``(N, *input_shape)``: any real dtype, byte order or strides. The names of the columns
+        of a frame (pandas, polars) are kept: frames of new inputs are matched by name. Images
+        (N, H, W, C) of uint8 stay bytes and are scaled to [0, 1] while they are read: a quarter of
+        the memory. In
         device memory (CuPy, or anything with the CUDA array interface or DLPack): everything runs
         on the device, and positions are CuPy arrays. A memory-mapped file (``np.load(path,
         mmap_mode="r")``, rows one behind the other) stays where it lies: a step reads its rows
@@ -298,7 +300,8 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         weights = checks.row_weights(name, sample_weight, some=group is not None)
         ones = len(weights) if group is None and checks.counts_once(weights) else None
         weights = None if ones is not None else weights
-        x = mapped(x)
+        columns = checks.column_names(name, "x", x)
+        x = mapped(checks.matched(name, x, None))
         if checks.boolean(name, "standardize", standardize):
             if not isinstance(model, Model):
                 raise TypeError(f"[{name}] expected model as a Model, got {checks.summary(model)}")
@@ -309,7 +312,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         if marginalize is not None:
             checks.choice(name, "marginalize", marginalize, ("auto", "last_layer"))
         integrates = marginalize is not None and group is None
-        spec = DensitySpec.of(name, *data, *how, units, integrates, weights, shards)
+        spec = DensitySpec.of(name, *data, *how, units, integrates, weights, shards, columns)
         if ones is not None and ones != spec.x.shape[0]:
             raise ShapeError(
                 f"[{name}] expected sample_weight of shape ({spec.x.shape[0]},), got ({ones},)"
@@ -414,6 +417,11 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
     def noise_floor(self) -> float:
         """See :class:`ribbit.protocols.LogDensity`."""
         return self.likelihood.noise_floor
+
+    @property
+    def columns(self) -> tuple[str | int, ...] | None:
+        """Names of the columns of x, if it was a frame: predictions take others by these names."""
+        return self._predictive.columns
 
     @property
     def flat(self) -> bool:

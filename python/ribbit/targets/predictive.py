@@ -165,6 +165,12 @@ class NetworkPredictive:
         return bool(self.description.get("flat", False))
 
     @property
+    def columns(self) -> tuple[str | int, ...] | None:
+        """Names of the columns of the data, if it was a frame; see `Posterior`."""
+        names = self.description.get("columns")
+        return None if names is None else tuple(names)
+
+    @property
     def kind(self) -> Kind:
         """One of "regression", "classification" and "count"."""
         return self.likelihood.kind
@@ -309,6 +315,7 @@ class NetworkPredictive:
 
     def network_inputs(self, function: str, x: npt.ArrayLike) -> Any:
         """Return inputs in the units of the network, not checked where they are the user's."""
+        x = checks.matched(function, x, self.columns)
         return x if self.units is None else self.units.inputs(function, x)
 
     def _source(
@@ -411,6 +418,14 @@ def predictive_from_description(description: Mapping[str, Any]) -> NetworkPredic
             f"[{function}] expected precision as one of {', '.join(PRECISIONS)}, "
             f"got {checks.summary(given['precision'])}"
         )
+    names = given.get("columns")
+    if names is not None and (
+        not isinstance(names, list)
+        or not all(isinstance(name, str | int) for name in names)
+        or model.input_shape != (len(names),)
+        or len(set(names)) < len(names)
+    ):
+        raise ValueError(f"[{function}] expected columns as names, got {checks.summary(names)}")
     base = {key: value for key, value in given.items() if key != "dropout"}
     masks = None
     if "dropout" in given:

@@ -67,6 +67,8 @@ class DensitySpec:
         How often the log likelihood of each row counts; None: once.
     shards : int or None
         Into which all rows are cut; None: by shapes.
+    columns : tuple or None
+        Names of the columns of x, if it was a frame.
     ranks : Ranks or None
         With a group: who has which rows. All else here is of this rank's own.
     of_all : ((n, D) array, (m, J) array) or None
@@ -91,6 +93,7 @@ class DensitySpec:
     integrates: bool  # whether a sampler may integrate the last layer out where that pays
     weights: FloatArray | None = field(repr=False)
     shards: int | None = field(default=None, kw_only=True)
+    columns: tuple[str | int, ...] | None = field(default=None, kw_only=True)  # names, of a frame
     ranks: Ranks | None = field(default=None, repr=False, kw_only=True)
     of_all: tuple[Any, Any] | None = field(default=None, repr=False, kw_only=True)
 
@@ -110,12 +113,13 @@ class DensitySpec:
         integrates: bool = True,
         weights: FloatArray | None = None,
         shards: int | None = None,
+        columns: tuple[str | int, ...] | None = None,
     ) -> DensitySpec:
         """Check the arguments of `Posterior`; `name` stands in its errors.
 
         units: those that x and y were in before they were standardised. integrates: whether a
         sampler may integrate the last layer out. weights: of rows, by `checks.row_weights`.
-        shards: into which all rows are cut.
+        shards: into which all rows are cut. columns: names of those of x.
         """
         if not isinstance(model, Model):
             raise TypeError(f"[{name}] expected model as a Model, got {checks.summary(model)}")
@@ -177,6 +181,7 @@ class DensitySpec:
             integrates,
             weights,
             shards=shards,
+            columns=columns,
         )
 
     def joined(self, name: str, group: Any) -> DensitySpec:
@@ -223,7 +228,7 @@ class DensitySpec:
         y = self.y[:, 0] if self.flat else self.y
         terms = self.prior, self.likelihood, self.temperature, self.likelihood_temperature
         how = None, self.precision, self.units, self.integrates, self.weights, self.shards
-        return DensitySpec.of, ("Posterior", self.model, x, y, *terms, *how)
+        return DensitySpec.of, ("Posterior", self.model, x, y, *terms, *how, self.columns)
 
     @property
     def dim(self) -> int:
@@ -407,6 +412,7 @@ class DensitySpec:
             "precision": self.precision,
             "num_rows": self.num_rows,
             "flat": self.flat,
+            **({} if self.columns is None else {"columns": list(self.columns)}),
             **({} if self.units is None else {"units": self.units.describe()}),
             **({} if self.table.scales is None else {"learned_scales": True}),
             "tables": self._tables(),

@@ -62,7 +62,14 @@ class Rows:
         That of the DataLoader.
     fingerprint : str
         Says which data they are.
+
+    Attributes
+    ----------
+    columns : tuple or None
+        Names of the columns of x, if it was a frame.
     """
+
+    columns: tuple[str | int, ...] | None = None
 
     def __init__(
         self,
@@ -76,9 +83,10 @@ class Rows:
 
     def subset(self, rows: npt.NDArray[np.int64]) -> Rows:
         """Return some of the rows."""
-        return Rows(
-            _Chosen(self.take, rows), len(rows), self.batch_size, digest(self.fingerprint, rows)
-        )
+        mark = digest(self.fingerprint, rows)
+        part = Rows(_Chosen(self.take, rows), len(rows), self.batch_size, mark)
+        part.columns = self.columns
+        return part
 
 
 class _Memory:
@@ -153,7 +161,9 @@ def read(function: str, data: Any, dtype: torch.dtype, *, in_memory: bool) -> Ro
         )
     if not isinstance(data, Dataset):
         x, y = _pair(function, data, dtype)
-        return _whole(x, y, size)
+        found = _whole(x, y, size)
+        found.columns = checks.column_names(function, "x", data[0])
+        return found
     count: int = len(data)
     if count == 0:
         raise ShapeError(f"[{function}] expected a Dataset of at least one row, got none")

@@ -159,6 +159,11 @@ class ModuleDensity(Evaluation):
             f"temperature={self.temperature:g}, dtype={self.dtype})"
         )
 
+    @property
+    def columns(self) -> tuple[str | int, ...] | None:
+        """Names of the columns of x, if it was a frame: predictions take others by these names."""
+        return self.rows.columns
+
     # --- what samplers ask ------------------------------------------------------------------------
 
     @property

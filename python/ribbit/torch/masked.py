@@ -148,7 +148,7 @@ class MaskPredictive:
 
     def __init__(self, base: MaskedModule, seed: int, masks: str) -> None:
         self._base, self._seed, self._shared = base, seed, masks == "shared"
-        self.kind, self.flat = base.kind, base.flat
+        self.kind, self.flat, self.columns = base.kind, base.flat, base.columns
         self.likelihood, self.noise_at = base.likelihood, base.noise_at
 
     def check_inputs(self, x: Any) -> None:

@@ -5,12 +5,13 @@ Shapes: P parameters, N rows; images (N, C, H, W) in torch, (N, H, W, C) here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
 
+from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
 from ribbit._arrays.positions import one_position
 from ribbit.targets.dropout import MaskedPosterior
@@ -32,6 +33,7 @@ class _TorchInputs(NetworkPredictive):
 
     def network_inputs(self, function: str, x: npt.ArrayLike) -> Any:
         """Return inputs (N, ...) with the channels last."""
+        x = checks.matched(function, x, self.columns)
         rows = tensor(function, "x", x, torch.float64).numpy()
         return super().network_inputs(
             function, np.moveaxis(rows, 1, -1) if rows.ndim == 4 else rows
@@ -93,9 +95,14 @@ class NativePosterior(Posterior):
     batch_size: int | None
 
     @staticmethod
-    def of(posterior: Posterior, compiled: Compiled, batch_size: int | None) -> NativePosterior:
+    def of(
+        posterior: Posterior,
+        compiled: Compiled,
+        batch_size: int | None,
+        columns: tuple[str | int, ...] | None,
+    ) -> NativePosterior:
         """Return a posterior of the model as one of the module."""
-        return _native(posterior._spec, compiled, batch_size)
+        return _native(replace(posterior._spec, columns=columns), compiled, batch_size)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _native, (self._spec, self._compiled, self.batch_size, type(self)), self._added()
@@ -151,7 +158,8 @@ class NativePosterior(Posterior):
 
     def subset(self, rows: npt.ArrayLike) -> NativePosterior:
         """Return the posterior of some of the rows alone."""
-        return NativePosterior.of(super().subset(rows), self._compiled, self.batch_size)
+        part = super().subset(rows)
+        return NativePosterior.of(part, self._compiled, self.batch_size, self.columns)
 
     def describe(self) -> Any:
         """Return a description for files; None of images, see `ribbit.torch.attach`."""

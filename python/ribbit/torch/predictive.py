@@ -98,6 +98,7 @@ class ModulePredictive(ModuleDensity):
         return DrawnWeights(self, mean, scale, seed)
 
     def _inputs(self, function: str, x: Any) -> torch.Tensor:
+        x = checks.matched(function, x, self.columns)
         rows = tensor(function, "x", x, self._torch_dtype)
         if rows.ndim == 0 or len(rows) == 0:
             got = tuple(rows.shape)
@@ -150,7 +151,7 @@ class DrawnWeights:
         self, base: ModulePredictive, mean: FloatArray, scale: FloatArray, seed: int
     ) -> None:
         self._base, self._mean, self._scale, self._seed = base, mean, scale, seed
-        self.kind, self.flat = base.kind, base.flat
+        self.kind, self.flat, self.columns = base.kind, base.flat, base.columns
         self.likelihood, self.noise_at = base.likelihood, base.noise_at
 
     def _weights(self, theta: FloatArray, first: int) -> FloatArray:

@@ -93,8 +93,9 @@ class Converged:
             raise ValueError(f"[Converged] expected rhat > 1, got {rhat!r}")
         object.__setattr__(self, "rhat", rhat)
         object.__setattr__(self, "ess", checks.positive("Converged", "ess", self.ess))
-        if self.at is not None:
-            object.__setattr__(self, "at", inputs("Converged", self.at))
+        # A frame stays one until it is known in which order a target has the columns.
+        if self.at is not None and checks.column_names("Converged", "at", self.at) is None:
+            object.__setattr__(self, "at", inputs("Converged", self.at, None))
 
 
 def counts(
@@ -370,6 +371,7 @@ class Watch:
         if x is None:
             return
         assert self._predictive is not None
+        x = inputs(function, x, self._predictive)
         check = getattr(self._predictive, "check_inputs", None)
         if check is not None:
             check(x)
