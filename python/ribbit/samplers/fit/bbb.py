@@ -291,8 +291,9 @@ class BBB:
                 rate = float(self._rates(last, 1)[0])
                 raise NonFiniteError(
                     f"[{name}] expected finite parameters, got others at step {last} with "
-                    f"learning rate {rate:.3g}, largest |gradient| {largest:.3g}: use a "
-                    "smaller learning rate (the error's `state` is the last finite fit)",
+                    f"learning rate {rate:.3g}, "
+                    f"{self._density.not_finite(held[0], largest, 'learning rate')} (the error's "
+                    "`state` is the last finite fit)",
                     state=fit(complete=False),
                     step=last,
                     step_size=rate,

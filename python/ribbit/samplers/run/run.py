@@ -489,7 +489,8 @@ class Run:
                 f"({self.way_on or 'go on with resume=draws'})",
             )
         draws = self._pack()
-        explained = self._warn_stuck(name, draws.stats)
+        undefined = self._undefined(draws.stats)
+        explained = self._warn_stuck(name, draws.stats, undefined)
         explained |= self._warn_far(name)
         if not (explained or interrupted):
             traced = draws.judged
@@ -502,8 +503,10 @@ class Run:
             text = verdicts.check_run(name, draws.stats, noise, traced, own, draws.settings)
             if text is None:
                 text = self._short_of(name)
+            if text is None and undefined:
+                text = f"[{name}] expected a log density without NaN, got NaN."
             if text is not None:
-                warn(text, ConvergenceWarning)
+                warn(text + undefined, ConvergenceWarning)
         return draws
 
     def _short_of(self, name: str) -> str | None:
@@ -625,7 +628,16 @@ class Run:
             )
         return bool(far.any())
 
-    def _warn_stuck(self, name: str, stats: dict[str, Array]) -> bool:
+    def _undefined(self, stats: dict[str, Array]) -> str:
+        """Say that divergent steps of a target in Python led to where it is NaN; "" otherwise."""
+        if not (self.sampler._density.undefined and to_host(stats["diverging"]).any()):
+            return ""
+        return (
+            " The log density or its gradient was NaN at finite parameters. Correct the target "
+            "there: chains do not go where it is NaN"
+        )
+
+    def _warn_stuck(self, name: str, stats: dict[str, Array], undefined: str) -> bool:
         """Warn of chains of which every draw diverged: they have not moved."""
         if self.kept < 10 or "diverging" not in stats:
             return False
@@ -639,7 +651,8 @@ class Run:
                 )
             warn(
                 f"[{name}] expected chains that move, got only diverging transitions for chain "
-                f"{', '.join(str(i) for i in self.state.chains[stuck])}: {way}",
+                f"{', '.join(str(i) for i in self.state.chains[stuck])}: {way}"
+                + (undefined and f".{undefined}"),
                 ConvergenceWarning,
             )
         return bool(stuck.any())

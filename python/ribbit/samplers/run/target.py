@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit._arrays import checks, overrides
-from ribbit._arrays.namespace import dtype_in, errstate, from_host, namespace
+from ribbit._arrays.namespace import dtype_in, errstate, from_host, namespace, to_host
 from ribbit._arrays.threads import Interrupted
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array, RowGroup, TransitionDraw, TreeDraw
@@ -48,6 +48,8 @@ class Density:
         Parameters of a kept draw: `dim`, and where the target is a `protocols.Completes` more.
     completes : bool
         Whether it is one.
+    undefined : bool
+        Whether the log density or its gradient was NaN at a finite position in host memory.
     group : RowGroup or None
         Processes that evaluate it together.
     """
@@ -72,6 +74,7 @@ class Density:
             )
         overrides.check(function, target)
         self.target = target
+        self.undefined = False
         self.group: RowGroup | None = getattr(target, "group", None)
         self.dim = int(dim)
         self.dtype = checks.float_dtype(function, getattr(target, "dtype", np.float64))
@@ -139,24 +142,45 @@ class Density:
             raise self._shape("terms", f"({chains}, M)", value)
         if grad.shape != (chains, self.dim):
             raise self._shape("a gradient", f"({chains}, {self.dim})", grad)
+        if xp is np and not self.undefined:
+            unknown = np.isnan(value).any(axis=1) | np.isnan(grad).any(axis=1)
+            self.undefined = bool(unknown.any() and np.isfinite(theta[unknown]).all(axis=1).any())
         return value, grad
 
-    def batch_gradient(
+    def not_finite(self, position: Array, largest: float, rate: str) -> str:
+        """Say why steps from a position (P,) left the finite numbers, and what to do.
+
+        `largest`: the largest finite |gradient|; `rate`: what to make smaller.
+        """
+        terms, grad = self.terms_and_grad(position[None, :])
+        if not (np.isnan(to_host(terms)).any() or np.isnan(to_host(grad)).any()):
+            return f"largest |gradient| {largest:.3g}: use a smaller {rate}"
+        return (
+            "largest |gradient| NaN: the log density or its gradient is NaN where the largest "
+            f"|parameter| is {np.abs(to_host(position)).max():.3g}. Correct the target there; if "
+            f"the parameters ran away, use a smaller {rate}"
+        )
+
+    def on_batch(
         self, theta: Array, rows: npt.NDArray[np.int64], guard: InterruptGuard | None = None
-    ) -> Array:
-        """Gradient (C, P) estimated on a minibatch of rows (n,), or (C, n), one for each chain."""
+    ) -> tuple[Array, Array]:
+        """Log density (C,), gradient (C, P) of a batch of rows (n,), or (C, n), one per chain."""
         xp = self.xp
         if guard is not None:
             guard.begin_foreign()
         try:
-            _, grad = self._pair(self.target.value_and_grad(xp.asarray(theta, copy=True), rows))
+            found = self.target.value_and_grad(xp.asarray(theta, copy=True), rows)
         finally:
             if guard is not None:
                 guard.foreign = False
+        value, grad = self._pair(found)
+        value = self._checked("log density", value, xp.float64)
         grad = self._checked("gradient", grad, self._dtype)
+        if value.shape != theta.shape[:1]:
+            raise self._shape("a log density", f"{theta.shape[:1]}", value)
         if grad.shape != theta.shape:
             raise self._shape("a gradient", f"{theta.shape}", grad)
-        return grad
+        return value, grad
 
     def leapfrog(
         self,

@@ -17,7 +17,7 @@ from ribbit._arrays.threads import Interrupted
 from ribbit.protocols import Array
 from ribbit.results.state import StochasticState
 from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.target import Density
+from ribbit.samplers.run.target import Density, total
 from ribbit.samplers.sgmcmc.rule import Rule
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def python_steps(
         if guard is not None and guard.requested:
             raise Interrupted
         step = state.step + i
-        grad = _gradient(density, batches, theta, step, state, guard)
+        value, grad = _gradient(density, batches, theta, step, state, guard)
         xi = 0.0
         if factor:
             xi = factor * random_numbers.normal(
@@ -90,7 +90,7 @@ def python_steps(
                 new = theta + (0.5 * e) * metric * grad + math.sqrt(e) * xp.sqrt(metric) * xi
             else:
                 new = theta + (0.5 * e) * grad + math.sqrt(e) * xi
-        bad = ~to_host(xp.all(xp.isfinite(new), axis=1))
+        bad = to_host(xp.isnan(value) | ~xp.all(xp.isfinite(new), axis=1))
         if bad.any():
             failed[bad] = i
             sizes = np.abs(to_host(grad))
@@ -108,10 +108,13 @@ def _gradient(
     step: int,
     state: StochasticState,
     guard: InterruptGuard | None,
-) -> Array:
+) -> tuple[Array, Array]:
+    """Log density (C,), for whether it is NaN, and gradient (C, P)."""
     places = batches.places(step)
     if places is None:
-        return density.terms_and_grad(theta, guard)[1]
+        terms, grad = density.terms_and_grad(theta, guard)
+        with errstate(density.xp):
+            return total(terms), grad
     assert batches.num_rows is not None
     epoch, begin, count = places
     rows = [
@@ -126,6 +129,7 @@ def _gradient(
         for chain in state.chains
     ]
     if density.rows_per_chain:
-        return density.batch_gradient(theta, np.stack(rows), guard)
-    parts = [density.batch_gradient(theta[c : c + 1, :], own, guard) for c, own in enumerate(rows)]
-    return density.xp.concat(parts, axis=0)
+        return density.on_batch(theta, np.stack(rows), guard)
+    parts = [density.on_batch(theta[c : c + 1, :], own, guard) for c, own in enumerate(rows)]
+    values, grads = zip(*parts, strict=True)
+    return density.xp.concat(values, axis=0), density.xp.concat(grads, axis=0)

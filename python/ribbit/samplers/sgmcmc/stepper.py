@@ -288,7 +288,7 @@ class Stepper:
             raise NonFiniteError(
                 f"[{self.function}] expected finite parameters, got others in {one} "
                 f"{state.chains[chain]} at step {state.step} with {rate} {eps[good]:.3g}, "
-                f"largest |gradient| {largest[chain]:.3g}: use a smaller {rate} "
+                f"{self.density.not_finite(state.position[chain], largest[chain], rate)} "
                 "(the error's `state` is the last finite one)",
                 state=state,
                 step=state.step,
@@ -426,9 +426,10 @@ def _finite(
 ) -> None:
     good = np.isfinite(values).all(axis=1)
     if not good.all():
+        chain = int(np.argmin(good))
         raise ValueError(
-            f"[{function}] expected a finite {what} at the initial positions, got others in chain "
-            f"{chains[int(np.argmin(good))]}"
+            f"[{function}] expected a finite {what} at the initial positions, got "
+            f"{values[chain][~np.isfinite(values[chain])][0]} in chain {chains[chain]}"
         )
 
 
