@@ -484,10 +484,10 @@ class Density {
   // `updates` updates, `settled` of them from brief_until on, with the rest of what TrajectoryRule
   // says. kept: None, or (chains, K, dim) to be filled, with the layer that is integrated out.
   // Returns position, terms (chains, 2), grad, step sizes (chains,), log density, energy, energy
-  // error, acceptance and step size (5, chains, K), steps (chains, K), whether accepted, diverging
-  // and capped (3, chains, K), sums, and how many transitions were made, of which how many are told
-  // of: after `seconds` the call ends with the next one that is to be kept, and what stands in
-  // arrays behind it is of no use.
+  // error, acceptance and step size (5, chains, K), steps and divergences since the one kept before
+  // (2, chains, K), whether accepted, diverging and capped (3, chains, K), sums, and how many
+  // transitions were made, of which how many are told of: after `seconds` the call ends with the
+  // next one that is to be kept, and what stands in arrays behind it is of no use.
   py::typing::Tuple<FloatArray, py::array_t<double>, FloatArray, py::array_t<double>,
                     py::array_t<double>, py::array_t<std::int64_t>, py::array_t<bool>, py::object,
                     std::int64_t, std::int64_t>
@@ -529,7 +529,7 @@ class Density {
                    g = copied<T>(grad, "grad", chains, n);
     py::array_t<double> at = copied<double>(terms, "terms", chains, 2),
                         sizes = empty<double>({chains}), reals = empty<double>({5, chains, told});
-    py::array_t<std::int64_t> made = empty<std::int64_t>({chains, told});
+    py::array_t<std::int64_t> counts = empty<std::int64_t>({2, chains, told});
     py::array_t<bool> flags = empty<bool>({3, chains, told});
     std::copy_n(data<double>(eps), chains, sizes.mutable_data());
     std::vector<std::int64_t> mean(steps.values, steps.values + chains);
@@ -568,8 +568,8 @@ class Density {
         data<std::int64_t>(keeps),
         told,
         kept.is_none() ? nullptr : mutable_data<T>(to),
-        {real, real + all, real + 2 * all, real + 3 * all, real + 4 * all, made.mutable_data(),
-         flag, flag + all, flag + 2 * all},
+        {real, real + all, real + 2 * all, real + 3 * all, real + 4 * all, counts.mutable_data(),
+         flag, flag + all, flag + 2 * all, counts.mutable_data() + all},
         seconds};
     PythonPoll poll(interrupt);
     cpu::RunEnd ended{};
@@ -589,7 +589,7 @@ class Density {
       }
       after = found;
     }
-    return py::make_tuple(q, at, g, sizes, reals, made, flags, after, ended.made, ended.kept);
+    return py::make_tuple(q, at, g, sizes, reals, counts, flags, after, ended.made, ended.kept);
   }
 
   // One transition of every chain: position, terms (chains, 2), grad, then per chain the kinetic

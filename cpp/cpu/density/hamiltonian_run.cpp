@@ -178,6 +178,7 @@ class Rounds {
         terms_(static_cast<std::size_t>(2 * run.chains)),
         space_(run.chains, evaluator.dim()),
         outcomes_(static_cast<std::size_t>(run.chains)),
+        divergences_(static_cast<std::size_t>(run.chains), 0),
         steps_(run) {}
 
   // Of the first transition of all chains.
@@ -268,6 +269,8 @@ class Rounds {
     if (m.index == 0) steps_.draw(chain, all.step);
     if (!m.gather() || !transition(evaluator_, m, all, chain, space_)) return false;
     if (m.index != 0) return true;
+    const auto at = static_cast<std::size_t>(chain);
+    divergences_[at] += outcomes_[at].diverging ? 1 : 0;
     const std::int64_t* const last = run_.keep + run_.kept_count;
     const std::int64_t* const place = std::lower_bound(run_.keep + round.kept, last, number);
     if (place != last && *place == number) keep(all, chain, place - run_.keep);
@@ -291,6 +294,9 @@ class Rounds {
     to.accepted[at] = one.accepted;
     to.diverging[at] = one.diverging;
     to.capped[at] = steps_.capped(c);
+    std::int64_t& lost = divergences_[static_cast<std::size_t>(c)];
+    if (to.divergences != nullptr) to.divergences[at] = lost;
+    lost = 0;
     if (kept_ != nullptr) std::copy_n(all.end_position + c * dim, dim, kept_ + at * dim);
   }
 
@@ -302,6 +308,7 @@ class Rounds {
   std::vector<double> terms_;
   TransitionSpace<T> space_;
   std::vector<TransitionOutcome> outcomes_;
+  std::vector<std::int64_t> divergences_;  // of each chain since a transition was kept
   Steps<T> steps_;
 };
 

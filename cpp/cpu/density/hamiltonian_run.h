@@ -27,6 +27,8 @@ struct RunStatistics {
   double *log_density, *energy, *energy_error, *acceptance, *step_size;
   std::int64_t* steps;
   bool *accepted, *diverging, *capped;
+  // Divergent transitions of the call since the one that was kept before; or null.
+  std::int64_t* divergences = nullptr;
 };
 
 // As Transitions, of `count` transitions that follow each other. In place.

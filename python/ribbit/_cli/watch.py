@@ -12,6 +12,7 @@ import numpy as np
 
 from ribbit.results.draws import Draws
 from ribbit.results.store.lock import writer
+from ribbit.results.verdicts import divergences
 from ribbit.samplers.run.progress_view import format_line, render_table
 
 __all__ = ["snapshot", "watch"]
@@ -99,7 +100,7 @@ def snapshot(draws: Draws) -> dict[str, Any]:
             if name in draws.stats:
                 found[name] = np.mean(draws.stats[name][:, recent], axis=1).tolist()
         if "diverging" in draws.stats:
-            found["diverging"] = np.sum(draws.stats["diverging"][:, :kept], axis=1).tolist()
+            found["diverging"] = np.sum(divergences(draws.stats)[:, :kept], axis=1).tolist()
     if "n_steps" in draws.stats and kept and elapsed:
         # Of the draws alone: what warmup took is not kept by default.
         mean = float(np.mean(draws.stats["n_steps"][:, recent]))

@@ -10,6 +10,7 @@ from ribbit import diagnostics
 from ribbit._arrays import checks
 from ribbit.diagnostics import as_host
 from ribbit.plots.style import COLORS, GREY, finish, has, new_axes
+from ribbit.results.verdicts import divergences
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -72,7 +73,7 @@ def trace(
     for chain, row in enumerate(values):
         ax.plot(row, color=COLORS[chain % len(COLORS)], lw=0.9, alpha=0.85, label=f"chain {chain}")
     if "diverging" in draws.stats:
-        at = np.flatnonzero(as_host(draws.stats["diverging"]).any(axis=0))
+        at = np.flatnonzero(as_host(divergences(draws.stats)).any(axis=0))
         if len(at):
             ax.plot(
                 at,

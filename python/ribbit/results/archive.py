@@ -56,7 +56,7 @@ _STATES: dict[str, tuple[type[AnyState], tuple[str, ...], tuple[str, ...]]] = {
             "num_steps",
             "capped",
         ),
-        ("inverse_mass", "trajectory_length"),
+        ("inverse_mass", "trajectory_length", "divergences"),
     ),
     "MicrocanonicalState": (
         MicrocanonicalState,
@@ -70,7 +70,7 @@ _STATES: dict[str, tuple[type[AnyState], tuple[str, ...], tuple[str, ...]]] = {
             "decoherence_length",
             "energy_squares",
         ),
-        ("velocity", "inverse_mass", "mixing"),
+        ("velocity", "inverse_mass", "mixing", "divergences"),
     ),
     "StochasticState": (
         StochasticState,

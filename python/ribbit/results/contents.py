@@ -26,6 +26,7 @@ _TUNING: dict[str, tuple[str | tuple[str, ...], str, str]] = {
     "state/step_size": ("float64", "C", "positive"),
     "state/num_steps": ("int64", "C", "positive"),
     "state/capped": ("bool", "C", "any"),
+    "state/divergences": ("int64", "C", "not negative"),
     "state/trajectory_length": ("float64", "C", "positive"),
     "state/velocity": ("P", "CP", "finite"),
     "state/mixing": ("P", "CK", "finite"),

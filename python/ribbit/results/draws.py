@@ -40,7 +40,8 @@ class Draws:
         HMC: lp, acceptance_rate, accepted, diverging, energy, energy_error, n_steps, step_size,
         capped. NUTS: lp, acceptance_rate (mean over the leapfrog steps), diverging, energy,
         energy_error, n_steps, tree_depth, reached_max_treedepth, step_size. MCLMC: see its
-        ``step``. SGLD and SGHMC: lp (NaN unless tracked), step_size.
+        ``step``. SGLD and SGHMC: lp (NaN unless tracked), step_size. With ``thin`` also
+        divergences, the number of divergent transitions since the draw before.
     complete : bool
         False when the run was interrupted or ran out of time.
     state : State, MicrocanonicalState, StochasticState or None
@@ -140,7 +141,7 @@ class Draws:
             rates = to_host(self.stats["acceptance_rate"])
             parts.append(f"acceptance {np.nanmean(rates):.2f}")
         if "diverging" in self.stats:
-            count = int(to_host(self.stats["diverging"]).sum())
+            count = int(to_host(verdicts.divergences(self.stats)).sum())
             parts.append(f"{count} divergence{'' if count == 1 else 's'}")
         if not self.complete:
             parts.append("INCOMPLETE")

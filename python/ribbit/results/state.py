@@ -67,6 +67,8 @@ class State:
         The target's ``fingerprint``, part by part; None where it has none.
     trajectory_length : (C,) float64 NumPy array or None
         Mean length of the trajectories where it is adapted, the same for all chains.
+    divergences : (C,) int64 NumPy array or None
+        Divergent transitions since the last draw of a thinned run; None where there are none.
 
     Examples
     --------
@@ -94,6 +96,7 @@ class State:
     warmup: int = 0
     target: dict[str, str] | None = None
     trajectory_length: npt.NDArray[np.float64] | None = None
+    divergences: npt.NDArray[np.int64] | None = None
 
     def __repr__(self) -> str:
         chains, dim = self.position.shape
@@ -194,6 +197,8 @@ class MicrocanonicalState:
         Steps of warmup planned in all.
     target : dict of str to str, or None
         The target's ``fingerprint``, part by part; None where it has none.
+    divergences : (C,) int64 NumPy array or None
+        Divergent steps since the last draw of a thinned run; None where there are none.
 
     Examples
     --------
@@ -223,6 +228,7 @@ class MicrocanonicalState:
     adaptation: Adaptation | None = None
     warmup: int = 0
     target: dict[str, str] | None = None
+    divergences: npt.NDArray[np.int64] | None = None
 
     def __repr__(self) -> str:
         chains, dim = self.position.shape

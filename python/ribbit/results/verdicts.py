@@ -21,7 +21,14 @@ from ribbit.results.summary import Row, Summary, stopped_row
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["check_run", "effective", "parameters_of", "rhat_limit", "summary_of_draws"]
+__all__ = [
+    "check_run",
+    "divergences",
+    "effective",
+    "parameters_of",
+    "rhat_limit",
+    "summary_of_draws",
+]
 
 Array: TypeAlias = "npt.NDArray[np.float64]"
 
@@ -51,7 +58,7 @@ class Findings(NamedTuple):
     limit : float
         What R-hat may be.
     diverging : (C,) array or None
-        Share of the draws that diverged, per chain.
+        Share of the transitions that diverged, per chain.
     superchains : (C,) array or None
         Which chains have shared a start, where R-hat is the nested one.
     begun : bool
@@ -110,11 +117,12 @@ def find(
     *,
     superchains: npt.NDArray[np.intp] | None = None,
     most: int | None = None,
+    thin: int = 1,
 ) -> Findings:
     """Compute what a verdict needs.
 
     superchains: which chains (C,) have shared a start. most: draws of all chains to look at, evenly
-    spaced.
+    spaced. thin: steps between draws.
     """
     if superchains is not None and superchains.max() == 0:
         superchains = None  # one start: nothing to compare
@@ -154,8 +162,14 @@ def find(
     limit = max(limits, default=math.nan)
     diverging = None
     if "diverging" in stats and stats["diverging"].shape[1] > 0:
-        diverging = np.asarray(as_host(stats["diverging"]), dtype=np.float64).mean(axis=1)
+        counts = np.asarray(as_host(divergences(stats)), dtype=np.float64)
+        diverging = counts.mean(axis=1) / (thin if "divergences" in stats else 1)
     return Findings(quantities, rhat, limit, diverging, superchains, begun, _bfmi(stats))
+
+
+def divergences(stats: Mapping[str, Any]) -> Any:
+    """Return how many transitions since the draw before diverged, (C, D)."""
+    return stats["divergences" if "divergences" in stats else "diverging"]
 
 
 def _bfmi(stats: Mapping[str, Any]) -> Array | None:
@@ -289,7 +303,15 @@ def check_run(
     if predictions is not None:  # they decide
         stats = {name: values for name, values in stats.items() if name != "lp"}
         log_noise = parameters = None
-    found = find(stats, log_noise, predictions, parameters, superchains=shared, most=_CHECKED)
+    found = find(
+        stats,
+        log_noise,
+        predictions,
+        parameters,
+        superchains=shared,
+        most=_CHECKED,
+        thin=int(settings.get("thin", 1)),
+    )
     converged, verdict = judge(found)
     verdict += fallen(lp, settings)[1]
     if converged is not False:
@@ -347,6 +369,7 @@ def summary_of_draws(draws: Any, predictions: Array | None) -> Summary:
         predictions,
         parameters_of(draws.predictive, draws.positions),
         superchains=superchains_of(draws.settings, chains),
+        thin=int(draws.settings.get("thin", 1)),
     )
     rows: list[Row] = []
     for name, values in found.rhat.items():
@@ -511,10 +534,11 @@ def _sampler_rows(draws: Any, found: Findings) -> list[Row]:
     rows, stats = [], draws.stats
     size = len(draws)
     if found.diverging is not None:
-        total = round(float(found.diverging.sum()) * size)
+        total = int(as_host(divergences(stats)).sum())
         worst = float(found.diverging.max())
         text = f"{total}" + (f" (worst chain {worst:.1%})" if total else "")
-        rows.append(Row("divergent draws", text, f"<= {DIVERGENT:.0%}", worst <= DIVERGENT))
+        what = "divergent transitions" if "divergences" in stats else "divergent draws"
+        rows.append(Row(what, text, f"<= {DIVERGENT:.0%}", worst <= DIVERGENT))
     if (share := _at_max_depth(draws)) is not None:
         rows.append(
             Row(

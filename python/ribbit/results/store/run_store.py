@@ -258,6 +258,9 @@ class RunStore(RunFolder):
         chains, dtype = state.position.shape[0], host_dtype(state.position).name
         if self.begun and self._layouts:
             sizes = _planned(self._layouts)
+            # a folder of an earlier build goes on with the statistics that it has
+            known = {name.removeprefix("sample_stats/") for name in self._layouts}
+            statistics = {name: kind for name, kind in statistics.items() if name in known}
         stored = self.options.dtype or dtype
         planned = [("", sizes[0], positions)]
         planned += [("warmup_", sizes[1], True)] if warmup and sizes[1] else []

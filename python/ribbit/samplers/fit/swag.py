@@ -209,7 +209,7 @@ class SWAG:
         """
         name = "SWAG.fit"
         with together(name, self._stepper.density.group) as ranks:
-            if num_epochs is None and resume is not None and getattr(resume, "count", 0):
+            if num_epochs is None and isinstance(resume, SWAGFit) and resume.count:
                 num_epochs = 0
             # weights to keep are those that it goes on from
             epochs = epochs_of(name, num_epochs, self._stepper, init=0, resume=resume, store=None)

@@ -59,7 +59,7 @@ def advance_together(
     count = int(stops[-1]) - state.step
     dual = None if state.adaptation is None else state.adaptation.dual
     rule = tuning.rule(state.warmup)
-    position, terms, grad, step_size, reals, lengths, flags, sums, made, told = density.native_run(
+    position, terms, grad, step_size, reals, counts, flags, sums, made, told = density.native_run(
         np.ascontiguousarray(state.position),
         np.ascontiguousarray(state.grad),
         np.ascontiguousarray(state.terms),
@@ -85,6 +85,7 @@ def advance_together(
     end = state.step + made
     lp, energy, error, acceptance, sizes = reals[:, :, :told]
     accepted, diverging, capped = flags[:, :, :told]
+    lengths, divergences = counts[:, :, :told]
     info = {
         "lp": lp,
         "acceptance_rate": acceptance,
@@ -92,9 +93,10 @@ def advance_together(
         "diverging": diverging,
         "energy": energy,
         "energy_error": error,
-        "n_steps": lengths[:, :told],
+        "n_steps": lengths,
         "step_size": sizes,
         "capped": capped,
+        "divergences": divergences,
     }
     state = dataclasses.replace(
         state,

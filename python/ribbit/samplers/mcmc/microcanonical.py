@@ -107,7 +107,7 @@ class Unadjusted:
         self, state: MicrocanonicalState, num_steps: int, guard: InterruptGuard | None
     ) -> tuple[MicrocanonicalState, Info]:
         """Make steps, block after block of warmup."""
-        left = num_steps
+        left, divergences = num_steps, 0
         while left:
             many = min(left, _MOST_STEPS)
             end = 0
@@ -118,6 +118,7 @@ class Unadjusted:
             if state.step == end and state.adaptation is not None:
                 state = self.tuning.close(state)
             left -= many
+            divergences = info["divergences"] = divergences + info["divergences"]
         return state, info
 
     def _steps(
@@ -157,6 +158,7 @@ class Unadjusted:
             "energy_error": from_host(xp, np.where(lost, np.inf, end.errors[:, -1])),
             "energy_variance": from_host(xp, variance),
             "diverging": from_host(xp, lost),
+            "divergences": from_host(xp, np.isnan(end.errors).sum(axis=1)),
             "n_steps": from_host(xp, np.full(chains, GRADIENTS[self._dynamics.integrator])),
             "step_size": from_host(xp, state.step_size),
             "decoherence_length": from_host(xp, state.decoherence_length),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
 import threading
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ribbit._arrays import overrides
-from ribbit._arrays.namespace import to_host
+from ribbit._arrays.namespace import from_host, namespace, to_host
 from ribbit._arrays.threads import Interrupted, version
 from ribbit._arrays.warning import warn
 from ribbit.errors import ConvergenceWarning
@@ -22,7 +23,7 @@ from ribbit.results import verdicts
 from ribbit.results.draws import Draws
 from ribbit.results.prediction import Prediction
 from ribbit.results.running import RunningPrediction
-from ribbit.results.state import AnyState
+from ribbit.results.state import AnyState, StochasticState
 from ribbit.results.store.run_store import Followed, Place, RunStore, StoredRecord
 from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.elsewhere import Elsewhere
@@ -189,7 +190,12 @@ class Run:
         self.first, self.kept, self.warm = state.step, 0, 0
         self.seconds: float | None = None
         owed = max(0, state.warmup - state.step)
-        statistics = sampler.statistics
+        statistics = dict(sampler.statistics)
+        # Of thinned runs the draws alone would not tell how many transitions diverged.
+        self._counts = calendar.period > 1 and "diverging" in statistics
+        if self._counts:
+            statistics["divergences"] = "int64"
+        self._divergences: Any = getattr(state, "divergences", None)  # since the last draw
         dim = sampler._density.full_dim
         # Draws sit at fixed step numbers, whatever the step of a resumed state is.
         past = max(0, state.step - state.warmup)
@@ -379,9 +385,26 @@ class Run:
             self.draws.room(self.kept)
         return _Made(state, position, info, int(keep), batch)
 
+    def _counted(self, made: _Made) -> dict[str, Array]:
+        """Return what is kept of the statistics, with all divergences since the draw before."""
+        info = dict(made.info)
+        found = info.pop("divergences", info.get("diverging"))
+        if not self._counts:
+            return info
+        xp = namespace(found)
+        info["divergences"] = found = xp.astype(found, xp.int64, copy=True)
+        if made.state.step <= made.state.warmup:
+            return info
+        if self._divergences is not None:
+            first = found[:, 0] if made.columns else found
+            first += from_host(xp, self._divergences)
+        self._divergences = None if made.draws else found
+        return info
+
     def _put(self, made: _Made, guard: InterruptGuard) -> None:
         """Keep what was made, and where the run is then."""
-        state, position, info, draws, batch, _ = made
+        state, position, _, draws, batch, _ = made
+        info = self._counted(made)
         with self.lock:
             if draws > 0 and made.columns > 0:
                 self.draws.put_several(self.kept, position, info)
@@ -414,13 +437,21 @@ class Run:
         return Place(
             self.kept,
             self.warm,
-            self.state,
+            self._state(),
             self.running,
             self._elapsed(),
             self._settings(),
             None if self.watch is None else self.watch.pack(),
             self._is_complete(),
         )
+
+    def _state(self) -> AnyState:
+        """Return where the run is, with what was counted since the last draw."""
+        state = self.state
+        if isinstance(state, StochasticState) or state.divergences is self._divergences:
+            return state
+        found = None if self._divergences is None else to_host(self._divergences)
+        return dataclasses.replace(state, divergences=found)
 
     def _is_complete(self) -> bool:
         """Whether the run is over: there is nothing that the same line would add."""
@@ -535,7 +566,7 @@ class Run:
     def _pack(
         self, running: RunningPrediction | None = None, seconds: float | None = None
     ) -> Draws:
-        sampler, state = self.sampler, self.state
+        sampler, state = self.sampler, self._state()
         running = self.running if running is None else running
         seconds = self.seconds if seconds is None else seconds
         target = sampler._density.target
@@ -630,7 +661,9 @@ class Run:
 
     def _undefined(self, stats: dict[str, Array]) -> str:
         """Say that divergent steps of a target in Python led to where it is NaN; "" otherwise."""
-        if not (self.sampler._density.undefined and to_host(stats["diverging"]).any()):
+        if not (self.sampler._density.undefined and "diverging" in stats):
+            return ""
+        if not to_host(verdicts.divergences(stats)).any():
             return ""
         return (
             " The log density or its gradient was NaN at finite parameters. Correct the target "
@@ -641,7 +674,9 @@ class Run:
         """Warn of chains of which every draw diverged: they have not moved."""
         if self.kept < 10 or "diverging" not in stats:
             return False
-        stuck = to_host(stats["diverging"]).all(axis=1)
+        lost = to_host(verdicts.divergences(stats))
+        every = self.calendar.period if self._counts else 1
+        stuck = (lost >= every).all(axis=1)
         if stuck.any():
             way = "use a smaller step_size, or 'auto'"
             if self.sampler.settings.get("step_size") == "auto" and self.state.warmup:
