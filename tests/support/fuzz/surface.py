@@ -42,7 +42,7 @@ INTERNAL = (
     SystemError,
     ZeroDivisionError,
 )
-# Methods that end or wait for something by design, or that belong to a base class of another library.
+# Methods that wait by design, or that belong to a base class of another library.
 NOT_CALLED = {"show_versions", "wait", "mro", "set_params", "add_note", "with_traceback"}
 ROOMS = ("datasets", "diagnostics", "errors", "metrics", "plots", "schedules", "random")
 
@@ -190,7 +190,7 @@ def build() -> dict[str, Any]:
 
 
 def surface(made: dict[str, Any]) -> dict[str, Callable[..., Any]]:
-    """Every public callable by name: functions, classes, methods of `made`, and their properties."""
+    """Every public callable by name: functions, classes, methods and properties of `made`."""
     import ribbit as rb
 
     found: dict[str, Callable[..., Any]] = {}
@@ -325,7 +325,7 @@ def _last(error: BaseException) -> str:
 
 
 def run(calls: int, start: int = 0, step: int = 1) -> Iterator[dict[str, Any]]:
-    """Yield what came of each call; crashes and hangs of a worker count, and the next one goes on."""
+    """Yield what came of each call; after a crash the next worker goes on."""
     environment = {**os.environ, "RIBBIT_FREE_MEMORY": str(1 << 30), "RIBBIT_NUM_THREADS": "1"}
     environment |= {"MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     while start < calls:
