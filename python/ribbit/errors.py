@@ -168,6 +168,8 @@ class FitWarning(RibbitWarning):
 class ScaleWarning(RibbitWarning):
     """Inputs or targets are far from the unit scale that a shared prior is meant for.
 
+    Also if a few far cells flatten a column that is standardized.
+
     Examples
     --------
     >>> import warnings

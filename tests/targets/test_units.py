@@ -217,6 +217,178 @@ def test_a_rare_category_is_no_reason_to_warn():
         rb.Posterior(model, x[:, None], y, prior=rb.Normal(1.0), likelihood=rb.Gaussian())
 
 
+# --- columns of any unit, constant columns, far cells --------------------------------------------
+
+PICK = RNG.random(ROWS) < 0.5
+TABLE = RNG.normal(size=(ROWS, 3))
+
+
+def scaled(column, weights=None):
+    """A column as the third of x and as y, as `standardize` and `Posterior` scale it."""
+    x = np.column_stack([TABLE[:, :2], column])
+    scaler = rb.datasets.standardize(x, column)
+    options = {"standardize": True, "dtype": "float64", "sample_weight": weights}
+    target = posterior(x, column.astype(float), **options)
+    return scaler.x[:, 2], scaler.y, target.x[:, 2], target.y[:, 0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float32 in float64"])
+@pytest.mark.parametrize("value", [0.3, -14.62, 1e-10, 3.3e5, 1e10, 1e20])
+def test_a_column_of_float_neighbours_is_constant(value, dtype):
+    value = np.dtype(dtype[:7]).type(value)
+    column = np.where(PICK, value, np.nextafter(value, value.dtype.type(np.inf)))
+    column = column.astype(dtype[-7:])
+    for weights in (None, RNG.random(ROWS)):
+        for found in scaled(column, weights):
+            assert np.ptp(found) < 1e-5
+
+
+def test_constants_that_are_computed_in_several_ways_are_constant():
+    shares = RNG.dirichlet(np.ones(30), ROWS).sum(axis=1)
+    shifted = (TABLE[:, 0] + 0.3) - TABLE[:, 0]
+    for column in (np.where(PICK, 0.3, 0.1 + 0.2), shares, shifted):
+        assert len(np.unique(column)) > 1
+        for found in scaled(column):
+            assert np.ptp(found) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        1e9 + TABLE[:, 0],
+        1e9 + 1e-6 * TABLE[:, 0],  # 8 units in the last place
+        1.7e9 + RNG.integers(0, 10, ROWS),  # times of day in seconds
+        1e7 + PICK,  # neighbours in float32, and whole numbers
+        np.float32(1e7) + PICK.astype(np.float32),
+        1e15 + PICK,
+        10**15 + PICK.astype(np.int64),
+        (1000.0 + 1e-2 * TABLE[:, 0]).astype(np.float32),
+        1.0 + 1e-12 * TABLE[:, 0],
+    ],
+)
+def test_small_differences_of_large_numbers_are_kept(column):
+    for found in scaled(column):
+        assert found.std() == pytest.approx(1.0, rel=1e-6)
+        assert abs(found.mean()) < 0.3  # a mean that is no float is rounded to one
+
+
+def test_constant_targets_have_scale_one():
+    for value in (7.7, 0.1, 1 / 3):  # the mean of 40 times 0.1 is rounded
+        units = posterior(TABLE, np.full(ROWS, value), standardize=True).network_predictive.units
+        assert units.y_scale.tolist() == [1.0]
+        assert units.y_mean.tolist() == [value]
+
+
+@pytest.mark.parametrize("unit", [1e160, 1e-162, 1e-310, 1e307, 1e30, 1e-40])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_units_of_x_do_not_matter(unit, weighted, tmp_path):
+    weights = 0.5 + RNG.random(ROWS) if weighted else None
+    plain = posterior(TABLE, Y, standardize=True, sample_weight=weights)
+    x = TABLE * [unit, 1.0, 1.0]
+    target = posterior(x, Y, standardize=True, sample_weight=weights)
+    np.testing.assert_allclose(target.x, plain.x, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(target.inputs(ROWS), x, rtol=1e-5, atol=1e-6 * unit)
+    theta = target.init(seed=0)
+    found = [one.predictive(theta[None], rows).mean for one, rows in ((target, x), (plain, TABLE))]
+    np.testing.assert_allclose(*found, rtol=1e-5)
+    if not weighted:
+        scaler = rb.datasets.standardize(x)
+        np.testing.assert_allclose(scaler.x.std(axis=0), 1.0, rtol=1e-9)
+        assert np.array_equal(scaler.transform(x), scaler.x)
+        np.save(tmp_path / "x.npy", x)
+        mapped = posterior(np.load(tmp_path / "x.npy", mmap_mode="r"), Y, standardize=True)
+        np.testing.assert_allclose(np.asarray(mapped.x), plain.x, rtol=1e-5, atol=1e-6)
+
+
+def test_units_of_images_do_not_matter():
+    images = RNG.random((30, 4, 5, 2)) * [1e200, 1e-200]
+    np.testing.assert_allclose(
+        rb.datasets.standardize(images).x.reshape(-1, 2).std(axis=0), 1.0, rtol=1e-12
+    )
+
+
+def test_differences_that_overflow_are_scaled():
+    x = np.where(PICK, 1.7e308, -1.7e308)[:, None]
+    np.testing.assert_allclose(rb.datasets.standardize(x).x.std(), 1.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize("unit", [1e160, 1e-162, 1e-310])
+def test_units_of_y_are_scaled_or_refused(unit):
+    y = np.column_stack([unit * TABLE[:, 0], TABLE[:, 1]])
+    scaler = rb.datasets.standardize(TABLE, y)
+    np.testing.assert_allclose(scaler.y.std(axis=0), 1.0, rtol=1e-9)
+    np.testing.assert_allclose(scaler.inverse_y(scaler.y), y, rtol=1e-9)
+    for weights in (None, 0.5 + RNG.random(ROWS)):
+        with pytest.raises(ValueError, match=r"\[Posterior\] the sd of y must be from 1e-150"):
+            posterior(TABLE, y[:, 0], standardize=True, sample_weight=weights)
+
+
+@pytest.mark.parametrize("tiny", [1e-300, 1e-40, 1e-20])
+def test_weights_that_rounding_loses_are_zero(tiny):
+    weights = np.where(np.arange(ROWS) < 9, 1.5, tiny)
+    target = posterior(X, Y, standardize=True, sample_weight=weights)
+    zero = posterior(X, Y, standardize=True, sample_weight=np.where(weights < 1, 0.0, 1.5))
+    assert np.array_equal(target.x, zero.x)
+    assert np.array_equal(target.y, zero.y)
+
+
+@pytest.mark.parametrize("cell", [1e12, -1e12, 1e6])
+@pytest.mark.parametrize("far", [1, 2])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_far_cells_are_named(cell, far, weighted):
+    x, y = TABLE.copy(), TABLE[:, 0].copy()
+    x[17 : 17 + far, 1] = cell
+    y[5] = cell
+    weights = 0.5 + RNG.random(ROWS) if weighted else None
+    for function, call in (
+        ("Posterior", lambda: posterior(x, y, standardize=True, sample_weight=weights)),
+        ("standardize", lambda: rb.datasets.standardize(x, y)),
+    ):
+        with pytest.warns(ScaleWarning) as caught:
+            call()
+        assert [one.filename for one in caught] == [__file__] * 2
+        assert f"[{function}] row 17 of x column 1 is {cell:.3g}" in str(caught[0].message)
+        assert f"[{function}] row 5 of y is {cell:.3g}" in str(caught[1].message)
+
+
+def test_far_cells_of_files_and_images_are_named(tmp_path):
+    x = RNG.normal(size=(200_000, 4))  # several blocks of a file
+    x[190_000, 2] = 1e12
+    np.save(tmp_path / "x.npy", x)
+    with pytest.warns(ScaleWarning, match=r"row 190000 of x column 2 is 1e\+12"):
+        rb.Posterior(
+            rb.mlp(4, (), 1),
+            np.load(tmp_path / "x.npy", mmap_mode="r"),
+            x[:, 0],
+            prior=rb.Normal(1.0),
+            likelihood=rb.Gaussian(),
+            standardize=True,
+        )
+    images = RNG.normal(size=(30, 4, 5, 2))
+    images[7, 2, 3, 1] = 1e12
+    with pytest.warns(ScaleWarning, match=r"row 7 of x column 1 is 1e\+12"):
+        rb.datasets.standardize(images)
+
+
+@pytest.mark.parametrize("rows", [12, 300, 3000])
+def test_heavy_tails_rare_categories_and_counts_have_no_far_cells(rows):
+    """One fixed seed; of a lognormal of sigma 2 one table of 30,000 would be named."""
+    rng = np.random.default_rng(3)
+    table = [
+        rng.lognormal(0.0, 1.0, rows),
+        rng.lognormal(0.0, 2.0, rows),
+        rng.standard_t(2.0, rows),
+        rng.poisson(0.1, rows),
+        rng.negative_binomial(0.3, 0.01, rows),
+        np.arange(rows) == 5,  # a category of one row
+        rng.random(rows) < 0.02,
+        np.where(rng.random(rows) < 0.9, 0.0, rng.lognormal(0.0, 1.0, rows)),
+        np.where(np.arange(rows) == 5, 1e12, 3.0),  # nothing else to tell apart
+    ]
+    for column in table:
+        rb.datasets.standardize(TABLE[:1].repeat(rows, 0), column)  # warnings are errors here
+
+
 # --- images and sequences ------------------------------------------------------------------------
 
 IMAGES = RNG.uniform(0.0, 1.0, (30, 4, 5, 2)) * np.array([1.0, 0.3]) + np.array([0.0, 2.0])

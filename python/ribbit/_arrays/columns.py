@@ -8,28 +8,86 @@ measurement of its own. Divided by its sd it would be hundreds where it is lit.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ribbit._arrays.mapped import MappedRows
-from ribbit._arrays.namespace import errstate, namespace, to_host
+from ribbit._arrays.namespace import errstate, from_host, namespace, to_host
+from ribbit._arrays.warning import warn
+from ribbit.errors import ScaleWarning
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["moments", "spread"]
+__all__ = ["counted", "moments", "moved", "spread", "warn_of_far_cells"]
+
+# A column is constant if its values span at most this many units in the last place of the largest
+# one. A constant that is computed in several ways, such as 0.3 and 0.1 + 0.2, spans one to four;
+# the error of a sum of shares that should be 1 grows with the root of their number, not with the
+# rows. Real differences span more: sd 1e-6 around 1e9 spans some 40 in float64.
+_ULPS = 8
+# Differences of a constant column are divided by this many of their range, or by 1 if that is more.
+_QUIET = 2.0**20
+_LARGE, _SMALL = 2.0**400, 2.0**-400  # beyond them squares overflow or vanish
+_CLOSE = 2.0**-40  # of the largest number: a mean of columns in a narrower range loses their digits
+
+_FLAT = 0.01  # sds: rows closer than this to one another are nearly equal to a network
+_GAP = 100.0  # a far cell is so many times farther out than the farthest of the other rows
+_FAR = 0.1  # of the rows at most are far
+_TEN = 10  # rows at least; of the others so many for each far one differ from the median
+_LOOKED = 256  # rows that give the median
 
 
-def moments(
-    array: Any, weights: npt.NDArray[np.float64] | None = None
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def counted(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Return which rows (N,) count: next to the largest weight, rounding loses all other ones."""
+    return np.asarray(weights > 2.0**-52 * weights.max())
+
+
+def moments(array: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return mean and sd (J,) of the columns of an array (N, ..., J), in float64 on the host.
 
-    () of an array (N,). weights: (N,) of the rows of an array on the host, one at least above 0.
+    () of an array (N,).
     """
-    return _over_places(*_moments(array, weights))
+    return _moments(array, None, *_extremes(array))
+
+
+def moved(array: Any, mean: npt.NDArray[np.float64], scale: npt.NDArray[np.float64]) -> Any:
+    """Return (array - mean) / scale in float64, in the library of the array."""
+    xp = namespace(array)
+    rows = xp.astype(array, xp.float64)
+    # The difference of two numbers close to the largest float may overflow.
+    factor = np.where(scale > 2.0**1000, 0.25, 1.0)
+    if (factor < 1.0).any():
+        rows, mean, scale = rows * from_host(xp, factor), mean * factor, scale * factor
+    return (rows - from_host(xp, mean)) / from_host(xp, scale)
+
+
+def _blocks(array: Any) -> Iterator[npt.NDArray[Any]]:
+    """Yield the rows, on the host or where they lie, some at a time if they are in a file."""
+    if isinstance(array, MappedRows):
+        yield from (rows for _, rows in array.blocks())
+    else:
+        yield array
+
+
+def _extremes(array: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return the least and the largest number (...) over the rows of an array (N, ...)."""
+    low, high = np.full(array.shape[1:], np.inf), np.full(array.shape[1:], -np.inf)
+    for rows in _blocks(array):
+        xp = namespace(rows)
+        low = np.minimum(low, to_host(xp.min(rows, axis=0)))
+        high = np.maximum(high, to_host(xp.max(rows, axis=0)))
+    return low, high
+
+
+def _of_channels(
+    low: npt.NDArray[np.float64], high: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return least and largest numbers (J,), of those (..., J) at each place."""
+    places = tuple(range(low.ndim - 1))
+    return low.min(axis=places), high.max(axis=places)
 
 
 def _over_places(
@@ -45,20 +103,52 @@ def _over_places(
 
 
 def _moments(
-    array: Any, weights: npt.NDArray[np.float64] | None
+    array: Any,
+    weights: npt.NDArray[np.float64] | None,
+    low: npt.NDArray[np.float64],
+    high: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return mean and sd (...) over the rows of an array (N, ...)."""
+    """Return mean and sd (J,) of the columns of an array (N, ..., J), whose extremes are known.
+
+    Columns whose squares are no numbers are divided by a power of 2 meanwhile, which changes no
+    bit; the least number is taken from columns of a narrow range far from 0, which is exact.
+    """
+    low, high = _of_channels(low, high)
+    with np.errstate(over="ignore", invalid="ignore"):
+        top, width = np.maximum(np.abs(low), np.abs(high)), high - low
+        offset = np.where((width > 0.0) & (width < _CLOSE * top), low, 0.0)
+        top = np.where(offset == 0.0, top, width)
+        unsafe = np.isfinite(top) & ((top > _LARGE) | ((top < _SMALL) & (top > 0.0)))
+        exponent = np.where(unsafe, np.frexp(np.where(unsafe, top, 1.0))[1], 0)
+
+    def near_one(rows: Any) -> Any:
+        """Return (rows - offset) / 2^exponent, divided in two steps because 2^1073 is no float."""
+        xp = namespace(rows)
+        rows = xp.astype(rows, xp.float64)
+        if offset.any():
+            rows = rows - from_host(xp, offset)
+        for part in (exponent // 2, exponent - exponent // 2) if exponent.any() else ():
+            rows = rows * from_host(xp, np.ldexp(1.0, -part))
+        return rows
+
+    mean, sd = _over_places(*_over_rows(array, weights, near_one))
+    return offset + np.ldexp(mean, exponent), np.ldexp(sd, exponent)
+
+
+def _over_rows(
+    array: Any, weights: npt.NDArray[np.float64] | None, changed: Callable[[Any], Any]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return mean and sd (...) over the rows of an array (N, ...), each `changed` to float64."""
     if isinstance(array, MappedRows):
-        return _moments_of_blocks(array)
+        return _over_blocks(array, changed)
+    rows = changed(array)
     if weights is not None:
         share = weights / weights.max()  # so that no sum overflows
         share /= share.sum()
-        numbers = np.asarray(array, np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
-            middle = np.tensordot(share, numbers, axes=1)
-            return middle, np.sqrt(np.tensordot(share, (numbers - middle) ** 2, axes=1))
-    xp = namespace(array)
-    rows = xp.astype(array, xp.float64)
+            middle = np.tensordot(share, rows, axes=1)
+            return middle, np.sqrt(np.tensordot(share, (rows - middle) ** 2, axes=1))
+    xp = namespace(rows)
     with errstate(xp):
         mean, sd = xp.mean(rows, axis=0), xp.std(rows, axis=0)
     return np.asarray(to_host(mean)), np.asarray(to_host(sd))
@@ -67,47 +157,171 @@ def _moments(
 def spread(
     array: Any, weights: npt.NDArray[np.float64] | None = None
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return what to subtract from an array (N, ...) and to divide it by: 1 for constant columns.
+    """Return what to subtract from an array (N, ...) and to divide it by; see :func:`moved`.
 
-    Of the shape (...) both: the places of a channel have the same two numbers. A column is constant
-    by comparison: rounding gives its computed sd some 1e-17. weights: as of :func:`moments`; rows
-    of weight 0 are left out.
+    Of the shape (...) both: the places of a channel have the same two numbers. They are mean and
+    sd. A constant column (up to rounding, see `_constant`) is divided by 1, or by more if what
+    rounding has left of it would be seen.
+
+    weights: (N,) of the rows of an array on the host, one at least above 0; the rows that
+    :func:`counted` leaves out are left out.
     """
     if weights is not None:
-        array, weights = array[weights > 0], weights[weights > 0]
-    if isinstance(array, MappedRows):
-        row = array[0:1][0]
-        same, first = np.ones(row.shape, np.bool_), row.astype(np.float64)
-        for _, rows in array.blocks():
-            same &= (rows == row).all(axis=0)
-    else:
-        xp = namespace(array)
-        same = to_host(xp.max(array, axis=0) == xp.min(array, axis=0))
-        first = to_host(array[0, ...]).astype(np.float64)
-    mean, sd = _moments(array, weights)
-    shape, places = mean.shape, tuple(range(mean.ndim - 1))
-    if places:
-        mean, sd = _over_places(mean, sd)
-        same = same.all(axis=places) & (first.max(axis=places) == first.min(axis=places))
-        first = first[(0,) * len(places)]
-    mean, sd = np.where(same, first, mean), np.where(same | (sd == 0.0), 1.0, sd)
+        array, weights = array[counted(weights)], weights[counted(weights)]
+    low, high = _extremes(array)
+    shape = low.shape
+    mean, sd = _moments(array, weights, low, high)
+    low, high = _of_channels(low, high)
+    with np.errstate(over="ignore", invalid="ignore"):
+        constant, middle = _constant(array, low, high), low + 0.5 * (high - low)
+        quiet = np.maximum(1.0, _QUIET * (high - low))
+    mean, sd = np.where(constant, middle, mean), np.where(constant, quiet, sd)
+    sd = np.where(sd == 0.0, 1.0, sd)  # less than the least number
     return np.broadcast_to(mean, shape).copy(), np.broadcast_to(sd, shape).copy()
 
 
-def _moments_of_blocks(
-    array: MappedRows,
+def _constant(
+    array: Any, low: npt.NDArray[np.float64], high: npt.NDArray[np.float64]
+) -> npt.NDArray[np.bool_]:
+    """Return which columns (J,), from `low` to `high`, differ by rounding alone.
+
+    Columns whose numbers are all in float32 are judged by its rounding, in whatever dtype they
+    come: a table of float32 is often passed on as float64. Whole numbers that the format counts
+    one by one (to 2^24 or 2^53) are exact, such as years and row numbers.
+    """
+    constant = np.asarray(high == low)
+    top = np.maximum(np.abs(low), np.abs(high))
+    doubtful = np.flatnonzero(~constant & (high - low <= _ULPS * 2.0**-23 * top))
+    if doubtful.size == 0:
+        return constant
+    single, whole = np.ones((2, doubtful.size), np.bool_)
+    for values in _columns_of(array, doubtful, top.size):
+        single &= (values.astype(np.float32) == values).all(axis=0)
+        whole &= (np.rint(values) == values).all(axis=0)
+    top = top.reshape(-1)[doubtful]
+    ulp = np.where(single, np.spacing(top.astype(np.float32)), np.spacing(top))
+    exact = whole & (top <= np.where(single, 2.0**24, 2.0**53))
+    near = ((high - low).reshape(-1)[doubtful] <= _ULPS * ulp) & ~exact
+    constant = np.atleast_1d(constant).copy()
+    constant[doubtful] = near
+    return constant.reshape(low.shape)
+
+
+def _columns_of(
+    array: Any, chosen: npt.NDArray[np.intp], count: int
+) -> Iterator[npt.NDArray[np.float64]]:
+    """Yield the chosen ones of `count` columns or channels, block by block of rows (n, chosen)."""
+    for rows in _blocks(array):
+        xp = namespace(rows)
+        flat = xp.reshape(rows, (-1, count))
+        yield np.asarray(to_host(xp.take(flat, from_host(xp, chosen), axis=1)), np.float64)
+
+
+def warn_of_far_cells(
+    function: str,
+    name: str,
+    array: Any,
+    scale: npt.NDArray[np.float64],
+    weights: npt.NDArray[np.float64] | None = None,
+    *,
+    titles: Any = None,
+) -> None:
+    """Warn of a few cells so far out that all other rows of their column become nearly equal.
+
+    scale, weights: as of :func:`spread`. titles: names of the columns, if they have any.
+    """
+    found = _far_cells(array, scale, weights)
+    if not found:
+        return
+    cells = []
+    for column, row, text in found[:3]:
+        title = column if titles is None else repr(titles[column])
+        where = name if array.ndim == 1 else f"{name} column {title}"
+        cells.append(f"row {row} of {where} is {text}")
+    more = f"; and {len(found) - 3} more columns" if len(found) > 3 else ""
+    warn(
+        f"[{function}] {'; '.join(cells)}{more}. Standardizing makes those rows nearly equal. "
+        "Correct the far cells, leave their rows out, or transform the column, for example with "
+        "np.arcsinh",
+        ScaleWarning,
+    )
+
+
+def _far_cells(
+    array: Any, scale: npt.NDArray[np.float64], weights: npt.NDArray[np.float64] | None
+) -> list[tuple[int, int, str]]:
+    """Return columns that a few far cells flatten: column, first far row, and what it holds.
+
+    At most a tenth of the rows (or one) are far, all others lie within 0.01 sds of the median, a
+    far one is 100 times farther from it than any of those, and ten of the others for each far one
+    (or half of all) differ from it. That is no heavy tail, whose cells leave no gap, and no rare
+    category, whose other rows are equal.
+    """
+    if weights is not None and len(weights) != array.shape[0]:
+        return []  # an error of whoever reads the data
+    numbers = np.arange(array.shape[0])
+    if weights is not None:
+        numbers = np.flatnonzero(counted(weights))
+        array = array[numbers]
+    if array.shape[0] < _TEN or math.prod(array.shape) == 0:
+        return []
+    scale = np.atleast_1d(scale)[(0,) * (scale.ndim - 1)]  # of channels
+    count, rows, places = scale.size, array.shape[0], math.prod(array.shape[1:-1])
+    if isinstance(array, MappedRows):
+        looked: Any = array.some(_LOOKED * math.prod(array.shape[1:]))
+    else:
+        looked = to_host(array[:: -(-rows // _LOOKED), ...])
+    with np.errstate(over="ignore", invalid="ignore"):
+        looked = looked.reshape(-1, count).astype(np.float64)
+        centre = np.median(looked, axis=0)
+        near = (np.abs(looked - centre) < _FLAT * scale).mean(axis=0)
+        chosen = np.flatnonzero(near > 1.0 - 2.0 * _FAR)
+        if chosen.size == 0:
+            return []
+        centre, scale = centre[chosen], scale[chosen]
+        first, value = np.full(chosen.size, -1), np.zeros(chosen.size)
+        far, other = np.zeros((2, chosen.size), np.int64)
+        inner, outer = np.zeros(chosen.size), np.full(chosen.size, np.inf)
+        seen = 0
+        for values in _columns_of(array, chosen, count):
+            away = np.abs(values - centre)
+            out = away >= _FLAT * scale
+            place = np.argmax(out, axis=0)
+            fresh = (first < 0) & out.any(axis=0)
+            first[fresh] = seen + place[fresh]
+            value[fresh] = values[place, np.arange(chosen.size)][fresh]
+            far += out.sum(axis=0)
+            other += (~out & (away > _ULPS * 2.0**-23 * np.abs(centre))).sum(axis=0)
+            inner = np.maximum(inner, np.where(out, 0.0, away).max(axis=0))
+            outer = np.minimum(outer, np.where(out, away, np.inf).min(axis=0))
+            seen += len(values)
+        few = (far > 0) & (far <= max(1, int(_FAR * seen))) & (outer >= _GAP * inner)
+        few &= other >= np.minimum((seen - far) // 2, _TEN * far)
+    return [
+        (
+            int(chosen[j]),
+            int(numbers[first[j] // places]),
+            f"{value[j]:.3g}{'' if far[j] == 1 else f' (one of {far[j]} far cells)'}, and all "
+            f"other rows lie within {inner[j]:.3g} of {centre[j]:.3g}",
+        )
+        for j in np.flatnonzero(few)
+    ]
+
+
+def _over_blocks(
+    array: MappedRows, changed: Callable[[Any], Any]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return mean and sd, with the sums of NumPy on an array of all rows, which adds them in order.
 
     A single column it adds in another order: that is one number per row.
     """
     if math.prod(array.shape[1:]) == 1:
-        return _moments(np.asarray(array, np.float64), None)
+        return _over_rows(np.asarray(array, np.float64), None, changed)
 
     def total(each: Callable[[npt.NDArray[np.float64]], Any]) -> npt.NDArray[np.float64]:
         found: Any = None
-        for _, rows in array.blocks():
-            terms = each(rows.astype(np.float64))
+        for rows in _blocks(array):
+            terms = each(changed(rows))
             if found is not None:
                 terms = np.concatenate([found[None], terms])
             found = np.add.reduce(terms, axis=0)

@@ -49,8 +49,10 @@ class Scaler:
     y : (N,) or (N, K) ndarray, or None
         Targets with mean 0 and sd 1 in every column.
     x_mean, x_scale : ndarray of shape x.shape[1:]
-        Mean and standard deviation of the inputs over N (and the places of a channel); 1 where a
-        column is constant.
+        Mean and standard deviation of the inputs over N (and the places of a channel). A column is
+        constant if it spans at most 8 units in the last place of its largest number (of float32 if
+        all its numbers are in float32, except for whole numbers). Its scale is 1, or more if its
+        differences would still be seen.
     y_mean, y_scale : () or (K,) ndarray, or None
         The same of the targets, in their unit.
     columns : tuple or None
@@ -83,13 +85,13 @@ class Scaler:
             raise ShapeError(
                 f"[Scaler.transform] expected x of shape (N, {shape}), got {raw.shape}"
             )
-        return np.asarray((raw - self.x_mean) / self.x_scale)
+        return np.asarray(columns.moved(raw, self.x_mean, self.x_scale))
 
     def transform_y(self, y: npt.ArrayLike) -> Array:
         """Return new targets in the units of `y`; (M,) and (M, 1) keep their shape."""
         mean, scale = self._y("transform_y")
         raw = as_data("Scaler.transform_y", "y", y)
-        return np.asarray((raw - mean) / scale)
+        return np.asarray(columns.moved(raw, mean, scale))
 
     def inverse_y(
         self, mean: npt.ArrayLike, std: npt.ArrayLike | None = None
@@ -144,6 +146,13 @@ def standardize(x: npt.ArrayLike, y: npt.ArrayLike | None = None) -> Scaler:
     TypeError, ValueError
         If an array is not real, not finite or empty, or the rows do not match.
 
+    Warns
+    -----
+    ScaleWarning
+        If a few far cells flatten a column, such as one of 1e12 among numbers of the order of one:
+        at most a tenth of the rows are far, all others lie within 0.01 sds of the median and
+        differ, and the far ones are 100 times farther from it. For tables of ten rows or more.
+
     Examples
     --------
     >>> scaler = rb.datasets.standardize(np.array([[1.0], [3.0]]))
@@ -155,7 +164,8 @@ def standardize(x: npt.ArrayLike, y: npt.ArrayLike | None = None) -> Scaler:
     if inputs.ndim < 2 or inputs.size == 0:
         raise ShapeError(f"[standardize] expected x of shape (N, D) with rows, got {inputs.shape}")
     x_mean, x_scale = columns.spread(inputs)
-    scaled = (inputs - x_mean) / x_scale
+    columns.warn_of_far_cells("standardize", "x", inputs, x_scale)
+    scaled = columns.moved(inputs, x_mean, x_scale)
     if y is None:
         return Scaler(scaled, None, x_mean, x_scale, None, None, names)
     targets = as_data("standardize", "y", y)
@@ -165,7 +175,8 @@ def standardize(x: npt.ArrayLike, y: npt.ArrayLike | None = None) -> Scaler:
             f"got {targets.shape}"
         )
     y_mean, y_scale = columns.spread(targets)
-    moved = (targets - y_mean) / y_scale
+    columns.warn_of_far_cells("standardize", "y", targets, y_scale)
+    moved = columns.moved(targets, y_mean, y_scale)
     return Scaler(scaled, moved, x_mean, x_scale, y_mean, y_scale, names)
 
 

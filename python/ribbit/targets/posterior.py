@@ -97,10 +97,12 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
     standardize : bool, default False
         Shift and scale every column of x (of images and sequences every channel, the same at all
         places), and of y for a regression, to mean 0 and sd 1 before the network sees it; images of
-        bytes, tokens, labels and counts stay. `predict` takes inputs and gives means, intervals and
-        log likelihoods in the units of the data passed here, also from saved draws and fits.
-        `prior`, `likelihood` and positions (a known noise sd, "log_noise") are in the standardised
-        units.
+        bytes, tokens, labels and counts stay. Columns in any unit will do, such as 1e-310 or 1e300;
+        the sd of y must be from 1e-150 to 1e150. A column whose numbers differ by rounding alone is
+        constant (the rule is that of :class:`ribbit.datasets.Scaler`). `predict` takes inputs and
+        gives means, intervals and log likelihoods in the units of the data passed here, also from
+        saved draws and fits. `prior`, `likelihood` and positions (a known noise sd, "log_noise")
+        are in the standardised units.
     group : Group, optional
         Processes that have the rows together, such as ``rb.distributed.from_mpi()``: every rank
         runs the same program and gives its own rows here, those of ``group.rows(N, shards)``. N
@@ -182,7 +184,9 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         For precision="tf32".
     ScaleWarning
         For a column of x, or of y in a regression, that is far from unit scale (mean or sd above
-        10, or sd below 0.01 in 20 rows or more) under one prior for all weights.
+        10, or sd below 0.01 in 20 rows or more) under one prior for all weights. With
+        `standardize` for a column that a few far cells flatten, such as one of 1e12 among numbers
+        of the order of one (the rule is that of :func:`ribbit.datasets.standardize`).
     PriorWarning
         For a pattern of `prior` behind one that matches all that it does and more.
     NoiseWarning

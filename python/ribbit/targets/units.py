@@ -24,7 +24,7 @@ from ribbit._arrays.namespace import (
     to_host,
 )
 from ribbit._arrays.warning import warn
-from ribbit.errors import ScaleWarning
+from ribbit.errors import DataError, ScaleWarning
 from ribbit.protocols import PredictiveTerms
 from ribbit.targets.likelihoods import Array64, Likelihood
 from ribbit.targets.prior_base import Prior
@@ -32,7 +32,7 @@ from ribbit.targets.prior_base import Prior
 if TYPE_CHECKING:
     from ribbit.models.model import Model
 
-__all__ = ["Units", "warn_of_scale"]
+__all__ = ["Units", "target_units", "warn_of_scale"]
 
 # Columns with a larger mean or sd, or with a smaller sd, are far from unit scale. Not inputs of a
 # table that seldom, but then do leave their mean: a rare category, a pixel of the margin of a flat
@@ -41,6 +41,7 @@ _LARGE, _SMALL = 10.0, 0.01
 _SELDOM = 10.0  # sds from the mean
 _FEW = 20  # rows, of which a small sd says little
 _ENOUGH = 1 << 20  # numbers of a file that say how wide its columns are
+_SQUARED = 1e150  # sums of squares of more, and of less than 1 / this, are no numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +51,7 @@ class Units:
     Attributes
     ----------
     x_mean, x_scale : (*input_shape) float64 array or None
-        Mean and sd of the inputs, 1 where a column is constant; None where inputs are bytes or
+        What inputs are shifted and divided by, see `columns.spread`; None if inputs are bytes or
         tokens.
     y_mean, y_scale : (J,) float64 array or None
         The same of the targets; None where they have no unit (labels, counts).
@@ -77,9 +78,10 @@ class Units:
         x_mean = x_scale = y_mean = y_scale = None
         if has_scale(model, x):
             x_mean, x_scale = _mean_and_scale(function, "x", x, weights)
+            _warn_of_far_cells(function, "x", x, x_scale, weights)
         if likelihood.kind == "regression":
-            y_mean, y_scale = _mean_and_scale(function, "y", y, weights)
-            y_mean, y_scale = y_mean.reshape(-1), y_scale.reshape(-1)
+            y_mean, y_scale = target_units(function, y, weights)
+            _warn_of_far_cells(function, "y", y, y_scale, weights)
         return Units(x_mean, x_scale, y_mean, y_scale)
 
     def inputs(self, function: str, x: Any) -> Any:
@@ -193,6 +195,21 @@ def warn_of_scale(model: Model, x: Any, y: Any, prior: Any, likelihood: Likeliho
         )
 
 
+def target_units(function: str, y: Any, weights: Array64 | None = None) -> tuple[Array64, Array64]:
+    """Return mean and scale (J,) of targets (N,) or (N, J), as `columns.spread` has them.
+
+    A DataError for y whose predicted variances would overflow or vanish.
+    """
+    mean, scale = (one.reshape(-1) for one in _mean_and_scale(function, "y", y, weights))
+    if ((scale > _SQUARED) | (scale < 1.0 / _SQUARED)).any():
+        raise DataError(
+            f"[{function}] the sd of y must be from {1.0 / _SQUARED:g} to {_SQUARED:g}, since "
+            f"variances are squares, got {scale[np.argmax(np.abs(np.log(scale)))]:.3g}: "
+            "divide y by that"
+        )
+    return mean, scale
+
+
 def _far(name: str, array: Any) -> list[str]:
     means, sds = (np.atleast_1d(each) for each in columns.moments(array))
     column = "column" if array.ndim == 2 else "channel"
@@ -241,9 +258,15 @@ def _mean_and_scale(
     return mean, scale
 
 
+def _warn_of_far_cells(
+    function: str, name: str, value: Any, scale: Array64, weights: Array64 | None
+) -> None:
+    array = _array(function, name, value)
+    if array.ndim and (weights is None or not is_device_array(array)):
+        columns.warn_of_far_cells(function, name, array, scale, weights)
+
+
 def _moved(array: Any, mean: Array64, scale: Array64) -> Any:
     if isinstance(array, MappedRows):
         return array.moved(mean, scale)
-    xp = namespace(array)
-    rows = xp.astype(array, xp.float64)
-    return (rows - from_host(xp, mean)) / from_host(xp, scale)
+    return columns.moved(array, mean, scale)
