@@ -32,6 +32,28 @@ def test_csv_with_header(tmp_path, end, mark):
         assert x.dtype == y.dtype == np.float64
 
 
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize(
+    ("text", "target", "labels"),
+    [
+        ("w,kind\n1,cat\n2,dog\n", "kind", ["cat", "dog"]),
+        ("kind,w\ncat,1\ndog,2\n", 0, ["cat", "dog"]),
+        ('w,kind\n1,"a, b"\n2," c "\n', "kind", ["a, b", "c"]),
+        ("w,kind\n1,cat\n2,7\n", "kind", ["cat", "7"]),  # texts and numbers
+        ("w,income\n1,<=50K\n2,>50K\n", "income", ["<=50K", ">50K"]),
+        ("w,age\n1,18-25\n2,26-40\n", "age", ["18-25", "26-40"]),
+        ("1,cat\n2,cat\n", 1, ["cat", "cat"]),  # no header
+        ("0,kind\n1,cat\n2,dog\n", 1, ["cat", "dog"]),
+        ("0,kind\n1,cat\n2,dog\n", "kind", ["cat", "dog"]),
+    ],
+)
+def test_csv_with_texts_as_targets(tmp_path, mark, text, target, labels):
+    x, y = datasets.read_csv(write(tmp_path, mark + text), target=target)
+    np.testing.assert_array_equal(x, [[1], [2]])
+    assert y.dtype.kind == "U"
+    assert y.tolist() == labels
+
+
 def test_csv_without_header(tmp_path):
     path = write(tmp_path, "1;2\n3;4\n")
     x, y = datasets.read_csv(path, target=-1, delimiter=";")
@@ -51,9 +73,15 @@ def test_csv_without_header(tmp_path):
         ("1,2\n3,nan\n", r"line 2, column 1 of .*, got a missing value"),
         ("1,2\n,3\n", r"line 2, column 0"),
         (",2\n1,3\n", r"line 1, column 0 of .*, got a missing value"),
-        ("a,b\n1,two\n", r"line 2, column 'b' of .*, got 'two': number such labels"),
+        ("a,b\ntwo,1\n", r"line 2, column 'a' of .*, got 'two': only the target may be a text"),
+        ("a,b\n1,2\n3,12x\n", r"finite number in line 3, column 'b' of .*, got '12x'"),
+        ("a,b\n1,cat\n3,\n", r"text in line 3, column 'b' of .*, got a missing value"),
+        ("a,b\n1,cat\n3,NA\n", r"text in line 3, column 'b' of .*, got a missing value"),
+        ("a,b\n1,cat\n3\n", r"expected 2 cells in line 3 of .*, got 1"),
+        ("\ufeffa,b\n", r"only a header"),
+        ("\ufeff", r"got an empty file"),
         ("a,b\n1,inf\n", r"line 2, column 'b' of .*, got 'inf'"),
-        ("a,b\n1,1_000\n", r"got '1_000'"),
+        ("a,b\n1,1_000\n2,5\n", r"got '1_000'"),
         ("a,b\n1,2\n3\n", r"expected 2 cells in line 3 of .*, got 1"),
         ("a,b\n1,2,3\n", r"expected 2 cells in line 2 of .*, got 3"),
         ("", r"got an empty file"),
@@ -67,7 +95,7 @@ def test_csv_without_header(tmp_path):
     ],
 )
 def test_bad_csv(tmp_path, text, message):
-    target = "b" if (text[:1] in ("a", "b") or text[:1] == b"a") and len(text) > 2 else 0
+    target = "b" if (text[:1] in ("a", "b", "\ufeff") or text[:1] == b"a") and len(text) > 2 else 0
     with pytest.raises(ValueError, match=message) as error:
         datasets.read_csv(write(tmp_path, text), target=target)
     assert str(error.value).startswith("[read_csv] expected")

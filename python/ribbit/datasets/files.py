@@ -6,6 +6,7 @@ import csv
 import gzip
 import math
 import os
+import re
 import zlib
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,6 +23,7 @@ Array: TypeAlias = "npt.NDArray[np.float64]"
 _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _WRITTEN = 1 << 25  # bytes that are written at a time
 _MOST_AXES = 32  # more than NumPy 1 has
+_LIKE_A_NUMBER = re.compile(r"[+-]?\.?\d")
 _MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-"}
 
 
@@ -31,8 +33,8 @@ def read_csv(
     target: str | int,
     delimiter: str = ",",
     header: bool | None = None,
-) -> tuple[Array, Array]:
-    """Read a table of numbers.
+) -> tuple[Array, npt.NDArray[Any]]:
+    """Read a table of numbers, with targets that are numbers or texts.
 
     Parameters
     ----------
@@ -43,19 +45,22 @@ def read_csv(
     delimiter : str
         One character.
     header : bool, optional
-        Whether the first line holds names; None: it does when a cell of it is not a number.
+        Whether the first line holds names. None: it does if a cell of it is not a number. If that
+        cell is the one of a `target` given by position, no other line may have it.
 
     Returns
     -------
     x : (N, D) ndarray of float64
         The other columns in their order.
-    y : (N,) ndarray of float64
+    y : (N,) ndarray of float64 or str
+        Texts, such as names of classes, if a cell of the column is a text, or none is a number. A
+        cell that begins like a number, such as 12x, is taken for a mistake among numbers.
 
     Raises
     ------
     TypeError, ValueError
-        If the file has no rows, lines of different lengths, a cell that is missing, not a number or
-        not finite (the line and column are named), or no such target.
+        If the file has no rows, lines of different lengths, a cell that is missing (the line and
+        column are named), a number of x that is none or is not finite, or no such target.
     OSError
         If the file cannot be read.
 
@@ -66,6 +71,14 @@ def read_csv(
     >>> x, y = rb.datasets.read_csv("table.csv", target="price")
     >>> x.tolist(), y.tolist()
     ([[1.0, 2.0], [2.0, 2.0]], [30.0, 50.0])
+
+    A column of texts is y of a classifier:
+
+    >>> table = [["1", "cat"], ["2", "dog"]]
+    >>> np.savetxt("animals.csv", table, "%s", ",", header="width,kind", comments="")
+    >>> x, y = rb.datasets.read_csv("animals.csv", target="kind")
+    >>> y.tolist()
+    ['cat', 'dog']
     """
     if isinstance(target, bool) or not isinstance(target, str | int):
         raise TypeError(
@@ -87,7 +100,13 @@ def read_csv(
         raise DataError(f"[read_csv] expected rows of numbers, got an empty file {path}")
     first = lines[0][1]
     if header is None:
-        header = any(_number(cell) is None and not _is_missing(cell) for cell in first)
+        header = any(_is_text(cell) for cell in first)
+        if header and isinstance(target, int) and -len(first) <= target < len(first):
+            own = target % len(first)
+            others = any(_is_text(cell) for j, cell in enumerate(first) if j != own)
+            header = others or first[own] not in [
+                cells[own] for _, cells in lines[1:] if cells[own:]
+            ]
     names = [cell.strip() for cell in first] if header else None
     if header:
         lines = lines[1:]
@@ -101,10 +120,15 @@ def read_csv(
     column = _target_column(target, names, len(first), path)
     if not lines:
         raise DataError(f"[read_csv] expected rows of numbers, got only a header in {path}")
+    targets = [cells[column].strip() for _, cells in lines if len(cells) == len(first)]
+    texts = [cell for cell in targets if _is_text(cell)]
+    labels = any(not _LIKE_A_NUMBER.match(cell) for cell in texts)
+    labels |= bool(texts) and all(_number(cell) is None for cell in targets)
     table = np.empty((len(lines), len(first)))
     for i, (number, cells) in enumerate(lines):
-        table[i] = _row(path, number, cells, names, len(first))
-    return np.delete(table, column, axis=1), np.ascontiguousarray(table[:, column])
+        table[i] = _row(path, number, cells, names, len(first), column if labels else None)
+    y = np.array(targets) if labels else np.ascontiguousarray(table[:, column])
+    return np.delete(table, column, axis=1), y
 
 
 def write_npy(path: str | os.PathLike[str], rows: Any) -> np.memmap[Any, Any]:
@@ -342,21 +366,24 @@ def _row(
     cells: list[str],
     names: list[str] | None,
     width: int,
+    labels: int | None,
 ) -> list[float]:
+    """Return the numbers of a line, 0 for the text in the column `labels`."""
     if len(cells) != width:
         raise DataError(
             f"[read_csv] expected {width} cells in line {number} of {path}, got {len(cells)}"
         )
     values = []
     for j, cell in enumerate(cells):
-        value = _number(cell)
+        value = 0.0 if j == labels and not _is_missing(cell) else _number(cell)
         if value is None or not math.isfinite(value):
             column = repr(names[j]) if names is not None else str(j)
             got = "a missing value" if _is_missing(cell) else repr(cell.strip()[:40])
-            if value is None and not _is_missing(cell) and cell.strip()[0].isalpha():
-                got += ": number such labels first (np.unique(labels, return_inverse=True))"
+            if _is_text(cell) and not _LIKE_A_NUMBER.match(cell.strip()):
+                got += ": only the target may be a text; encode other columns as numbers"
+            kind = "text" if j == labels else "finite number"
             raise DataError(
-                f"[read_csv] expected a finite number in line {number}, column {column} of {path}, "
+                f"[read_csv] expected a {kind} in line {number}, column {column} of {path}, "
                 f"got {got}"
             )
         values.append(value)
@@ -371,6 +398,10 @@ def _number(cell: str) -> float | None:
         return float(text)
     except ValueError:
         return None
+
+
+def _is_text(cell: str) -> bool:
+    return _number(cell) is None and not _is_missing(cell)
 
 
 def _is_missing(cell: str) -> bool:
