@@ -1,5 +1,6 @@
 """What the estimators give back: units, shapes, labels, weights, frames, and what they refuse."""
 
+import copy
 import itertools
 import pickle
 import types
@@ -15,7 +16,7 @@ from sklearn.compose import TransformedTargetRegressor
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 import ribbit as rb
 from ribbit.sklearn import BNNClassifier, BNNRegressor
@@ -158,12 +159,23 @@ def test_labels_come_back(labels: np.ndarray) -> None:
     assert model.classes_.dtype == named.dtype
     assert model.score(x, named) > 0.9
     probs = model.predict_proba(x)
-    np.testing.assert_allclose(probs.sum(axis=1), 1.0, rtol=1e-6)
     chosen = probs[np.arange(80), np.searchsorted(labels, named)]
     assert model.log_score(x, named) == pytest.approx(np.log(chosen).mean(), rel=1e-5)
     assert set(model.sample_y(x, 3).ravel().tolist()) <= set(labels.tolist())
     with pytest.raises(ValueError, match="expected labels among"):
         model.log_score(x[:1], np.array(["other"]))
+
+
+@pytest.mark.parametrize("method", ["bbb", "dropout", "ensemble", "laplace", "swag", "hmc"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_probabilities_sum_to_one(method: str, classes: int) -> None:
+    x, _ = table()
+    chains = {"epochs": None, "draws": 3, "warmup": 10, "options": {"num_leapfrog_steps": 3}}
+    more = chains if method == "hmc" else {"epochs": 3, "draws": 20}
+    model = classifier(method=method, **more).fit(x, np.arange(80) % classes)
+    probs = model.predict_proba(x)
+    assert probs.dtype == np.float64
+    np.testing.assert_allclose(probs.sum(axis=1), 1.0, rtol=1e-15)
 
 
 def test_one_class_is_refused() -> None:
@@ -185,10 +197,9 @@ def test_frames(library: str) -> None:
     word = frames.DataFrame({**columns, "city": ["Paris"] * 80})
     with pytest.raises(ValueError, match=r"column 'city' with str 'Paris' in row 0: encode it"):
         regressor().fit(word, y)
-    if library == "pandas":  # times of polars come as numbers
-        times = frames.DataFrame({**columns, "day": np.arange(80).astype("datetime64[s]")})
-        with pytest.raises(ValueError, match="column 'day' of times: encode it"):
-            regressor().fit(times, y)
+    times = frames.DataFrame({**columns, "day": np.arange(80).astype("datetime64[ms]")})
+    with pytest.raises(ValueError, match=r"got .* in column 'day': make numbers .* such as days"):
+        regressor().fit(times, y)
     hole = np.where(np.arange(80) == 3, np.nan, x[:, 1])
     with pytest.raises(ValueError, match="no NaN, got one in column 'height' in row 3: fill"):
         regressor().fit(frames.DataFrame({**columns, "height": hole}), y)
@@ -215,7 +226,6 @@ def test_units_of_y_do_not_matter(unit: float) -> None:
     np.testing.assert_allclose(found, [unit * mean, unit * std], rtol=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the overflow that is refused
 @pytest.mark.parametrize("unit", [1e-200, 1e200])
 def test_units_whose_squares_are_no_numbers_are_refused(unit: float) -> None:
     x, y = table()
@@ -239,7 +249,7 @@ def test_weights_are_copies_of_rows() -> None:
     assert (copied.predict(x) == weighted.predict(x)).all()
     assert (weighted.predict(x) != regressor().fit(x, y).predict(x)).any()
     assert weighted.posterior_.sample_weight is None
-    with pytest.raises(ValueError, match="weights >= 0"):
+    with pytest.raises(ValueError, match="sample_weight >= 0, got -"):
         regressor().fit(x, y, sample_weight=-weights)
 
 
@@ -289,6 +299,54 @@ def test_clone_pickle_and_html(make) -> None:
     assert not hasattr(fresh, "draws_")
     assert (fresh.fit(x, y > 100.0).predict(x) == model.predict(x)).all()
     assert type(model).__name__ in model._repr_html_()
+
+
+@pytest.mark.parametrize("method", ["bbb", "dropout", "ensemble", "laplace", "swag", "hmc"])
+def test_copies_predict_the_same_without_training_rows(method: str) -> None:
+    x, y = table(4_000)
+    chains = {"epochs": None, "draws": 5, "warmup": 10, "options": {"num_leapfrog_steps": 3}}
+    more = chains if method == "hmc" else {"epochs": 1, "draws": 20}
+    more |= {"options": {"polish": 0}} if method == "laplace" else {}
+    model = regressor(method=method, **more).fit(x, y)
+    stored = pickle.dumps(model)
+    assert len(stored) < y.nbytes < x.nbytes
+    for again in (pickle.loads(stored), copy.deepcopy(model), copy.copy(model)):
+        same = [(one.predict_interval(x[:9]), one.log_score(x, y)) for one in (model, again)]
+        np.testing.assert_array_equal(same[0][0], same[1][0])
+        assert same[0][1] == same[1][1]
+        assert again.summary_.text == model.summary_.text
+        assert again.draws_.summary().converged == model.draws_.summary().converged
+        assert not hasattr(again, "posterior_")
+        with pytest.raises(AttributeError, match="posterior_ holds the training rows"):
+            _ = again.posterior_
+        assert len(pickle.dumps(again)) < y.nbytes
+    assert model.posterior_.num_rows == 4_000
+    with pytest.raises(AttributeError, match="has no attribute 'posterior_'"):
+        _ = regressor().posterior_
+
+
+def test_intervals_pass_through_pipelines() -> None:
+    x, y = table()
+    model = regressor().fit(x, y)
+    mean, lower, upper = model.predict(x, interval=0.8)
+    assert (mean == model.predict(x)).all()
+    np.testing.assert_array_equal([lower, upper], model.predict_interval(x, 0.8))
+    found = model.predict(x, return_std=True, interval=0.8)
+    assert found.shape == (4, 80)
+    np.testing.assert_array_equal(found[:2], model.predict(x, return_std=True))
+    for routing in (False, True):
+        with sklearn.config_context(enable_metadata_routing=routing):
+            pipeline = make_pipeline(FunctionTransformer(), regressor()).fit(x, y)
+            np.testing.assert_array_equal(pipeline.predict(x, interval=0.8), [mean, lower, upper])
+    behind = TransformedTargetRegressor(regressor(), func=np.arcsinh, inverse_func=np.sinh)
+    mean, lower, upper = behind.fit(x, y).predict(x, interval=0.9)
+    assert (lower < mean).all()
+    assert (mean < upper).all()
+    both = regressor().fit(x, np.stack([y, -y], axis=1))
+    assert both.predict(x, interval=0.9).shape == (3, 80, 2)
+    for bad in (0.0, 1, 1.5):
+        with pytest.raises(ValueError, match=r"^\[BNNRegressor.predict\] expected interval in"):
+            model.predict(x, interval=bad)
 
 
 def test_in_pipelines_and_behind_transformed_targets() -> None:

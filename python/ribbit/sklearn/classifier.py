@@ -12,6 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from ribbit._arrays import checks
+from ribbit.sklearn import rows
 from ribbit.sklearn.estimator import BNN, _seed
 from ribbit.targets.likelihoods import Categorical
 
@@ -58,8 +59,8 @@ class BNNClassifier(ClassifierMixin, BNN):
 
     Warns
     -----
-    ConvergenceWarning, FitWarning
-        Of :mod:`ribbit.errors`, where chains do not agree or a fit still rose.
+    ConvergenceWarning, FitWarning, ScaleWarning
+        As of :class:`BNNRegressor`.
 
     Examples
     --------
@@ -140,7 +141,7 @@ class BNNClassifier(ClassifierMixin, BNN):
         X, y = self._validated(name, X, y, multi_output=False)
         check_classification_targets(y)
         y = column_or_1d(y, warn=True)
-        weights = self._weights(name, X, sample_weight)
+        own = None
         if self.class_weight is not None:
             if isinstance(self.class_weight, str):
                 checks.choice(name, "class_weight", self.class_weight, ("balanced",))
@@ -156,7 +157,7 @@ class BNNClassifier(ClassifierMixin, BNN):
                 raise ValueError(
                     f"[{name}] expected class_weight of classes of y, got {got}: {error}"
                 ) from error
-            weights = own if weights is None else own * weights
+        weights = self._weights(name, X, sample_weight, own)
         counted = y if weights is None else y[weights > 0]
         self.classes_ = np.unique(counted)
         if len(self.classes_) < 2:
@@ -165,7 +166,7 @@ class BNNClassifier(ClassifierMixin, BNN):
                 f"{self.classes_.tolist()}"
             )
         codes = np.searchsorted(self.classes_, y)  # of rows without weight any
-        X, codes, weights = self._counted(X, codes, weights)
+        X, codes, weights = self._counted(name, X, codes, weights)
         self._fit(name, X, codes, weights, len(self.classes_), Categorical())
         return self
 
@@ -179,9 +180,11 @@ class BNNClassifier(ClassifierMixin, BNN):
         Returns
         -------
         (N, K) array
-            Columns as in ``classes_``.
+            Columns as in ``classes_``; rows sum to one in float64.
         """
-        return self._predicted("BNNClassifier.predict_proba", X).probs
+        # Networks compute in float32, whose sums are 1 to 1e-7; scikit-learn asks for more.
+        found = self._predicted("BNNClassifier.predict_proba", X).probs
+        return found / found.sum(axis=1, keepdims=True)
 
     def predict(self, X: Any) -> Any:
         """Predict the most probable class.
@@ -232,7 +235,7 @@ class BNNClassifier(ClassifierMixin, BNN):
         """
         name = "BNNClassifier.log_score"
         found = self._predicted(name, X)
-        checks.unmasked(name, "y", y)
+        rows.target(name, y, numeric=False)
         try:
             labels = column_or_1d(y)
             codes = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)

@@ -5,8 +5,10 @@ Shapes: N rows, D columns, K outputs.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import os
+import warnings
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from ribbit._arrays import checks
+from ribbit._arrays import checks, columns
+from ribbit.errors import ScaleWarning
 from ribbit.models.layers import Activation, Dense, Dropout
 from ribbit.models.model import Model
 from ribbit.results.prediction import Prediction
@@ -25,6 +28,8 @@ from ribbit.targets.posterior import Posterior
 from ribbit.targets.priors import Normal
 
 __all__ = ["BNN"]
+
+_MOST_ROWS = 1e12  # that weights may stand for: squares of their gradients overflow in float32
 
 
 class BNN(BaseEstimator):
@@ -72,6 +77,28 @@ class BNN(BaseEstimator):
         self.max_seconds = max_seconds
         self.random_state = random_state
         self.verbose = verbose
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what predicts: copies hold no training rows."""
+        state = dict(super().__getstate__())
+        state.pop("posterior_", None)
+        for key in ("draws_", "approximation_"):
+            for part in ("predictive", "target"):
+                of_rows = getattr(state.get(key), part, None)
+                if of_rows is not None:
+                    network = getattr(of_rows, "network_predictive", of_rows)
+                    state[key] = dataclasses.replace(state[key], **{part: network})
+        return state
+
+    def __getattr__(self, name: str) -> Any:
+        """Say why a copy has no posterior; called for attributes that are not there."""
+        kind = type(self).__name__
+        if name == "posterior_" and "draws_" in vars(self):
+            raise AttributeError(
+                f"[{kind}] posterior_ holds the training rows, which copies by pickle, joblib or "
+                "copy.deepcopy leave out: take it from the estimator that was fitted, or fit again"
+            )
+        raise AttributeError(f"{kind!r} object has no attribute {name!r}")
 
     def _plan(self, name: str) -> methods.Plan:
         """Return the checked parameters of the method."""
@@ -127,29 +154,22 @@ class BNN(BaseEstimator):
         return Model((*layers, Dense(outputs)), input_shape=(inputs,))
 
     def _validated(self, name: str, x: Any, y: Any = None, **how: Any) -> Any:
-        """Return checked arrays; a frame's error names the column."""
+        """Return checked arrays; an error names the column and row."""
         rows.numbers(name, "X", x)
-        if how.get("y_numeric"):
-            rows.numbers(name, "y", y)
+        if how and y is not None:
+            rows.target(name, y, numeric=bool(how.get("y_numeric")))
         try:
             if how:
                 return validate_data(self, x, y, dtype=np.float64, ensure_min_samples=2, **how)
             return validate_data(self, x, reset=False, dtype=np.float64)
         except (TypeError, ValueError, RuntimeError, MemoryError) as error:
-            word = rows.word_column(x)
-            if word is not None:
-                raise ValueError(
-                    f"[{name}] expected columns of numbers, got {word}: encode it before, for "
-                    "example with OneHotEncoder in a ColumnTransformer"
-                ) from error
-            where = rows.gap(x)
-            if where is not None:
-                raise ValueError(
-                    f"[{name}] expected no NaN, got one in {where}: fill gaps before, for example "
-                    f"with SimpleImputer in a Pipeline: {error}"
-                ) from error
             # scikit-learn's own sentence goes with ours: others look for it.
             kind = TypeError if isinstance(error, TypeError) else ValueError
+            found = rows.fault(x)
+            if found is not None:
+                expected, advice = found
+                kind = ValueError if expected.startswith("no ") else kind
+                raise kind(f"[{name}] expected {expected}: {advice}: {error}") from error
             given = f"X {checks.summary(x)}" + (f", y {checks.summary(y)}" if how else "")
             expected = "X (N, D) and y of N rows" if how else "X (N, D)"
             raise kind(f"[{name}] expected {expected}, got {given}: {error}") from error
@@ -171,15 +191,17 @@ class BNN(BaseEstimator):
         network = self._network(name, x.shape[1], outputs)
         scale = checks.positive(name, "prior_scale", self.prior_scale)
         seed = _seed(name, self.random_state)
-        target = Posterior(
-            network,
-            x,
-            y,
-            prior=Normal(scale, fan_in=True),
-            likelihood=likelihood,
-            sample_weight=weights,
-            standardize=True,
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ScaleWarning)  # `_counted` has warned
+            target = Posterior(
+                network,
+                x,
+                y,
+                prior=Normal(scale, fan_in=True),
+                likelihood=likelihood,
+                sample_weight=weights,
+                standardize=True,
+            )
         draws, fit = methods.run(plan, target, x, y, seed)
         self.posterior_, self.draws_, self.approximation_ = target, draws, fit
         self.n_draws_: int = draws.positions.shape[0] * draws.positions.shape[1]
@@ -195,27 +217,53 @@ class BNN(BaseEstimator):
             return found
         return self.draws_.predict(x)
 
-    def _weights(self, name: str, x: Any, sample_weight: Any) -> Any:
-        """Return checked weights (N,) of rows, none below 0, or None."""
-        if sample_weight is None:
-            return None
-        rows.numbers(name, "sample_weight", sample_weight)
-        try:
-            weights = _check_sample_weight(sample_weight, x, dtype=np.float64)
-        except (TypeError, ValueError, RuntimeError, MemoryError) as error:
-            kind = TypeError if isinstance(error, TypeError) else ValueError
-            got = checks.summary(sample_weight)
-            raise kind(
-                f"[{name}] expected sample_weight of {len(x)} numbers, got {got}: {error}"
-            ) from error
-        if (weights < 0).any():
-            raise ValueError(f"[{name}] expected weights >= 0, got {weights.min():.6g}")
-        if not (weights > 0).any():
-            raise ValueError(f"[{name}] expected a weight above zero, got zero weights alone")
-        return weights
+    def _weights(self, name: str, x: Any, sample_weight: Any, of_class: Any = None) -> Any:
+        """Return checked weights (N,) of rows, times those of their class, or None.
 
-    def _counted(self, x: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
-        """Return rows in an order of their own and their weights, None where copies state them."""
+        Rows that rounding loses next to others, in float32 too, weigh 0.
+        """
+        if sample_weight is None and of_class is None:
+            return None
+        weights = np.ones(len(x))
+        if sample_weight is not None:
+            rows.numbers(name, "sample_weight", sample_weight)
+            try:
+                weights = _check_sample_weight(sample_weight, x, dtype=np.float64)
+            except (TypeError, ValueError, RuntimeError, MemoryError) as error:
+                kind = TypeError if isinstance(error, TypeError) else ValueError
+                got = checks.summary(sample_weight)
+                raise kind(
+                    f"[{name}] expected sample_weight of {len(x)} numbers, got {got}: {error}"
+                ) from error
+        what = "sample_weight" if of_class is None else "sample_weight times class_weight"
+        with np.errstate(over="ignore", invalid="ignore"):
+            weights = weights if of_class is None else weights * of_class
+            single, total = weights.astype(np.float32), weights.sum()
+        if not (weights >= 0).all():
+            row = int(np.argmin(weights >= 0))
+            raise ValueError(f"[{name}] expected {what} >= 0, got {weights[row]:.6g} in row {row}")
+        if not total <= _MOST_ROWS:
+            raise ValueError(
+                f"[{name}] expected {what} of a sum <= {_MOST_ROWS:g}, since weights say how many "
+                f"times a row counts, got {total:.6g}: divide them by a number"
+            )
+        if not (single > 0).any():
+            raise ValueError(
+                f"[{name}] expected {what} above 0 in float32, got {weights.max():.6g} at most"
+            )
+        return np.where(columns.counted(weights) & (single > 0), weights, 0.0)
+
+    def _counted(self, name: str, x: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
+        """Return rows in an order of their own and their weights, None where copies state them.
+
+        Warns of cells that are far out, by the numbers of the rows as they came.
+        """
+        titles = getattr(self, "feature_names_in_", None)
+        for what, array in (("X", x), ("y", y)):
+            if array.dtype.kind == "f":  # no labels
+                scale = columns.spread(array, weights)[1]
+                more: dict[str, Any] = {"titles": titles if what == "X" else None, "stacklevel": 4}
+                columns.warn_of_far_cells(name, what, array, scale, weights, **more)
         order = rows.ordered(x, y, weights)
         if weights is not None:
             counts = rows.copies(weights)

@@ -364,6 +364,11 @@ def _stopped(plan: Plan, how: Fit, target: Posterior, x: Any, y: Any, seed: int)
     """Train on most rows until those held out are predicted no better; the best fit met."""
     share = checks.fraction(plan.function, "validation_fraction", plan.validation_fraction)
     rows = target.num_rows
+    if rows < 2:
+        raise ValueError(
+            f"[{plan.function}] expected two rows or more of sample_weight above 0 for "
+            "early_stopping, which holds one out, got 1"
+        )
     held = min(max(1, math.ceil(share * rows)), rows - 1)
     order = np.random.default_rng(seed).permutation(rows)
     own, rest = np.sort(order[:held]), np.sort(order[held:])

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from ribbit._arrays import checks, columns
+from ribbit._arrays import checks
+from ribbit.sklearn import rows
 from ribbit.sklearn.estimator import BNN, _seed
 from ribbit.targets.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood
 from ribbit.targets.stepped import step_of
+from ribbit.targets.units import target_units
 
 __all__ = ["BNNRegressor"]
 
@@ -78,7 +80,8 @@ class BNNRegressor(RegressorMixin, BNN):
     Attributes
     ----------
     posterior_ : Posterior
-        The target.
+        The target, with the training rows. Copies by pickle, joblib or ``copy.deepcopy`` predict
+        the same and leave it out, so that a file holds no rows.
     draws_ : Draws
     approximation_ : fit or None
         What a fit has found; None for chains.
@@ -102,6 +105,9 @@ class BNNRegressor(RegressorMixin, BNN):
     -----
     ConvergenceWarning, FitWarning
         Of :mod:`ribbit.errors`, where chains do not agree or a fit still rose.
+    ScaleWarning
+        From ``fit``: a few far cells flatten a column of X or y; see
+        :func:`ribbit.datasets.standardize` for the rule.
 
     Notes
     -----
@@ -169,6 +175,9 @@ class BNNRegressor(RegressorMixin, BNN):
         self.noise = noise
         self.min_noise = min_noise
 
+    # What a Pipeline passes on with metadata routing, without set_predict_request.
+    __metadata_request__predict = {"interval": True, "return_std": True}  # noqa: RUF012
+
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn what this takes: y of several columns too."""
         tags = super().__sklearn_tags__()
@@ -194,7 +203,7 @@ class BNNRegressor(RegressorMixin, BNN):
         name = "BNNRegressor.fit"
         X, y = self._validated(name, X, y, multi_output=True, y_numeric=True)
         weights = self._weights(name, X, sample_weight)
-        X, y, weights = self._counted(X, np.asarray(y, np.float64), weights)
+        X, y, weights = self._counted(name, X, np.asarray(y, np.float64), weights)
         width = 1 if y.ndim == 1 else y.shape[1]
         likelihood = self._likelihood(name, y.reshape(len(y), -1), weights)
         outputs = 2 * width if isinstance(likelihood, HeteroscedasticGaussian) else width
@@ -203,51 +212,79 @@ class BNNRegressor(RegressorMixin, BNN):
 
     def _likelihood(self, name: str, y: Any, weights: Any) -> Likelihood:
         """Return the noise of targets (N, K), in their standardised units."""
-        scale = columns.moments(y, weights)[1]
-        if not np.isfinite(scale).all() or ((scale == 0.0) & (np.ptp(y, axis=0) > 0.0)).any():
-            raise ValueError(
-                f"[{name}] expected y in units whose squares are numbers, got values of "
-                f"{np.abs(y).max():.3g}: divide y by that"
-            )
+        scale = target_units(name, y, weights)[1]
         floor = checks.positive(name, "min_noise", self.min_noise)
         if not isinstance(self.noise, str):
             known = checks.positive(name, "noise", self.noise)
-            widths = np.where(scale > 0, scale, 1.0)
-            if widths.size > 1 and np.ptp(widths) > 1e-6 * widths.max():
+            if scale.size > 1 and np.ptp(scale) > 1e-6 * scale.max():
                 raise ValueError(
-                    f"[{name}] expected noise='varying' or 'constant' for y of {widths.size} "
+                    f"[{name}] expected noise='varying' or 'constant' for y of {scale.size} "
                     f"columns, got {known!r}: one known sd is none for columns of other units"
                 )
-            return Gaussian(known / float(widths[0]))
+            return Gaussian(known / float(scale[0]))
         if checks.choice(name, "noise", self.noise, ("varying", "constant")) == "constant":
             return Gaussian()
         found = [(*step_of(y[:, j]), scale[j]) for j in range(y.shape[1])]
         floors = [
             step / sd / 12.0**0.5
             for step, _, share, sd in found
-            if share >= _STEPS and np.isfinite(step) and sd > 0
+            if share >= _STEPS and np.isfinite(step)
         ]
         return HeteroscedasticGaussian(min_sd=max(floor, min(floors, default=0.0)))
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
+    def predict(self, X: Any, return_std: bool = False, interval: float | None = None) -> Any:
         """Predict the mean of y, and how far a new y lies from it.
+
+        Both options pass through a ``Pipeline``: ``pipeline.predict(X, interval=0.9)``.
 
         Parameters
         ----------
         X : (N, D) array or frame
         return_std : bool, default False
-            Also the sd of a new y, the noise included.
+            Also return the sd of a new y, noise included.
+        interval : float, optional
+            In (0, 1): also return the ends of the central interval that holds a new y with this
+            probability, as :meth:`predict_interval` does.
 
         Returns
         -------
-        mean : (N,) or (N, K) array
-        std : (N,) or (N, K) array
-            With ``return_std=True``.
+        (N,) or (N, K) array
+            The mean.
+        (mean, std)
+            With ``return_std=True``, of such arrays.
+        (3, N) or (3, N, K) array
+            With `interval`: ``mean, lower, upper = model.predict(X, interval=0.9)``. With
+            ``return_std=True`` too (4, ...): mean, std, lower, upper. A
+            ``TransformedTargetRegressor(func=..., inverse_func=...)`` maps all of an array (3, N)
+            back; leave `return_std` out there.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For columns other than those of the fit, for what is no number, for an `interval`
+            outside of (0, 1).
+
+        Examples
+        --------
+        >>> from ribbit.sklearn import BNNRegressor
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.preprocessing import StandardScaler
+        >>> X, y = rb.datasets.energy_efficiency()
+        >>> model = BNNRegressor(method="ensemble", epochs=20, random_state=0)
+        >>> pipeline = make_pipeline(StandardScaler(), model).fit(X[:400], y[:400])
+        >>> mean, lower, upper = pipeline.predict(X[400:], interval=0.9)
+        >>> lower.shape
+        (368,)
         """
         name = "BNNRegressor.predict"
         return_std = checks.boolean(name, "return_std", return_std)
+        if interval is not None:
+            interval = checks.fraction(name, "interval", interval)
         found = self._predicted(name, X)
-        return (found.mean, found.std) if return_std else found.mean
+        result = (found.mean, found.std) if return_std else (found.mean,)
+        if interval is not None:
+            return np.stack([*result, *found.interval(interval)])
+        return result if return_std else result[0]
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Any, Any]:
         """Predict where a new y lies with probability `coverage`.
@@ -317,5 +354,6 @@ class BNNRegressor(RegressorMixin, BNN):
         """
         name = "BNNRegressor.log_score"
         found = self._predicted(name, X)
+        rows.target(name, y, numeric=True)
         y = checks.numeric(name, "y", y).astype(np.float64)
         return float(found.log_likelihood(y, sample_weight=sample_weight))

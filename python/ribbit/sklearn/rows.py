@@ -5,61 +5,121 @@ Shapes: N rows, D columns, J columns of y.
 
 from __future__ import annotations
 
+import datetime
+from collections.abc import Iterator
+from numbers import Number
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ribbit._arrays import checks
+from ribbit.errors import DataError, DTypeError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["copies", "gap", "numbers", "ordered", "word_column"]
+__all__ = ["copies", "fault", "numbers", "ordered", "target"]
 
 _MOST = 4  # times the rows that came
 
 
-def word_column(x: Any) -> str | None:
-    """Say which column of a frame holds what is no number; None where `x` is no frame or all are.
+def fault(x: Any) -> tuple[str, str] | None:
+    """Return the first cell of a table that is no finite number, and what to do about it."""
+    for title, values in _columns(x):
+        found = _fault(values, numeric=True) if title else None
+        if found is None:
+            continue
+        row, what = found
+        if what in ("NaN", "inf"):
+            advice = "fill gaps before, for example with SimpleImputer in a Pipeline"
+            advice = advice if what == "NaN" else "correct the cell, or leave the row out"
+            return f"no {what}, got one in {title} in row {row}", advice
+        return (
+            f"columns of numbers, got {title} with {what} in row {row}",
+            "encode it before, for example with OneHotEncoder(sparse_output=False) in a "
+            "ColumnTransformer",
+        )
+    return None
 
-    Returns
-    -------
-    str or None
-        Such as ``"column 'city' with 'Paris' in row 3"``.
+
+def target(function: str, y: Any, *, numeric: bool) -> None:
+    """Raise for a gap in y (N,) or (N, K), with `numeric` also for what is no number."""
+    checks.unmasked(function, "y", y)
+    for title, values in _columns(y):
+        found = _fault(values, numeric=numeric)
+        if found is None:
+            continue
+        row, what = found
+        where = f"row {row}" + (f" of {title}" if title else "")
+        if what in ("NaN", "inf"):
+            problem = "misses a value (NaN)" if what == "NaN" else "is infinite"
+            raise DataError(f"[{function}] y {problem} in {where}: leave such rows out of X and y")
+        label = what.startswith(("str", "bytes"))
+        advice = "BNNClassifier takes labels" if label else "make numbers of it first"
+        raise DTypeError(f"[{function}] y must hold numbers, got {what} in {where}: {advice}")
+
+
+def _columns(table: Any) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    """Yield title and values (N,) of the columns of a frame or array; "" is the title of a vector.
+
+    Nothing for what is neither: scikit-learn says what is wrong with it.
     """
-    if not hasattr(x, "columns"):
+    try:
+        names = getattr(table, "columns", None)
+        if names is not None:
+            names = list(names)
+            for j, name in enumerate(names):
+                number = f" (number {j})" if names.count(name) > 1 else ""
+                values = table.iloc[:, j] if hasattr(table, "iloc") else table[name]
+                yield f"column {name!r}{number}", np.asarray(values)
+            return
+        array = np.asarray(table)
+        if isinstance(table, list | tuple) and array.dtype.kind in "UST":
+            array = np.asarray(table, object)  # NaN among texts would be the text "nan"
+    except (TypeError, ValueError, RuntimeError, MemoryError):
+        return
+    if array.ndim == 1:
+        yield "", array
+    elif array.ndim == 2:
+        yield from ((f"column {j}", array[:, j]) for j in range(array.shape[1]))
+
+
+def _fault(values: npt.NDArray[Any], *, numeric: bool) -> tuple[int, str] | None:
+    """Return row and text of the first value that is missing or infinite ("NaN" or "inf").
+
+    With `numeric` also of what is no number.
+    """
+    if values.dtype.kind == "f":
+        good = np.isfinite(values)
+        row = int(np.argmin(good))
+        return None if good.all() else (row, "NaN" if np.isnan(values[row]) else "inf")
+    if values.dtype.kind in ("biuc" if numeric else "biucUS"):
         return None
-    for name in x.columns:
-        values = np.asarray(x[name])
-        if values.dtype.kind in "mM":
-            return f"column {name!r} of times"
+    for row, value in enumerate(values.tolist()):
+        if _missing(value):
+            return row, "NaN"
+        if not numeric:
+            continue
         try:
-            values.astype(np.float64)
+            if values.dtype.kind in "UST" or _is_time(value):
+                raise ValueError
+            if not np.isfinite(float(value)):
+                return row, "inf"
         except (TypeError, ValueError):
-            for row, value in enumerate(values.tolist()):
-                try:
-                    float(value)
-                except (TypeError, ValueError):
-                    return f"column {name!r} with {checks.summary(value)} in row {row}"
-            return f"column {name!r} of {values.dtype}"
+            return row, checks.summary(value)
     return None
 
 
-def gap(x: Any) -> str | None:
-    """Say where a frame has its first gap; None where `x` is no frame or has none.
+def _missing(value: Any) -> bool:
+    """Whether a value is None, NaN, NaT or pandas.NA."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, Number) and bool(value != value)
 
-    Returns
-    -------
-    str or None
-        Such as ``"column 'width' in row 3"``.
-    """
-    if not hasattr(x, "columns"):
-        return None
-    for name in x.columns:
-        missing = np.isnan(np.asarray(x[name], dtype=np.float64))
-        if missing.any():
-            return f"column {name!r} in row {int(np.argmax(missing))}"
-    return None
+
+def _is_time(value: Any) -> bool:
+    known = datetime.date | datetime.time | datetime.timedelta | np.datetime64 | np.timedelta64
+    return isinstance(value, known) or type(value).__name__ == "Period"
 
 
 def numbers(function: str, name: str, value: Any) -> None:
@@ -68,9 +128,19 @@ def numbers(function: str, name: str, value: Any) -> None:
     Raises
     ------
     TypeError, ValueError
-        Naming the argument.
+        Naming the argument, and the column of times, of which some libraries make nanoseconds.
     """
     checks.unmasked(function, name, value)
+    for title, values in _columns(value):
+        first = None
+        if values.dtype.kind == "O":
+            first = next((one for one in values.tolist() if not _missing(one)), None)
+        if values.dtype.kind in "mM" or _is_time(first):
+            held = values.dtype if first is None else type(first).__name__
+            raise DataError(
+                f"[{function}] expected numbers in {name}, got {held} in {title or name}: make "
+                "numbers of dates and times, such as days since a fixed day"
+            )
     dtype = getattr(value, "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind not in "biufcO":
         raise TypeError(
