@@ -262,8 +262,8 @@ class BNN(BaseEstimator):
         for what, array in (("X", x), ("y", y)):
             if array.dtype.kind == "f":  # no labels
                 scale = columns.spread(array, weights)[1]
-                more: dict[str, Any] = {"titles": titles if what == "X" else None, "stacklevel": 4}
-                columns.warn_of_far_cells(name, what, array, scale, weights, **more)
+                named = titles if what == "X" else None
+                columns.warn_of_far_cells(name, what, array, scale, weights, titles=named)
         order = rows.ordered(x, y, weights)
         if weights is not None:
             counts = rows.copies(weights)
