@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ribbit import _core
-from ribbit._arrays import checks
+from ribbit._arrays import checks, overrides
 from ribbit._arrays.mapped import MappedRows
 from ribbit._arrays.positions import host_position
 from ribbit._arrays.row_shapes import check_rows
@@ -244,8 +244,11 @@ def xla_number(function: str, target: Any) -> int:
     Raises
     ------
     TypeError
-        For a target that is not computed by the core on the host, or one with dropout masks.
+        For a target that is not computed by the core on the host, one with dropout masks, or one
+        that replaces `value_and_grad`.
     """
+    overrides.check(function, target)
+    overrides.needed(function, target, "leapfrog")  # as native as its density
     native = getattr(target, "_native", None)
     try:
         if isinstance(native, _core.LogDensity):

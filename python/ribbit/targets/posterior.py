@@ -193,6 +193,13 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         For a column of y under `HeteroscedasticGaussian` without a floor where a quarter of the
         rows or more have frequent values (each of 10 rows and of 5 % of them, or more).
 
+    Notes
+    -----
+    Samplers call `value_and_grad` of a subclass or a wrapper that replaces it, from Python, and
+    then run nothing natively. BBB, LaplaceApproximation, MCDropout and ``init="ensemble"`` need
+    more than that and refuse it. One that replaces `log_prior` or `log_likelihood` alone is refused
+    by all.
+
     References
     ----------
     Wenzel et al. (2020), "How good is the Bayes posterior in deep neural networks really?",

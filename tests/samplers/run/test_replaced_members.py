@@ -8,6 +8,7 @@ import pytest
 
 import ribbit as rb
 from ribbit._arrays import overrides
+from ribbit._backends import cpu
 from ribbit.samplers.run.target import Density
 
 PLAIN = (rb.Dense(1),)
@@ -171,6 +172,12 @@ def test_what_the_density_does_not_call_is_refused(base, name):
     target = kind(made()) if base is Wrapper else made(kind)
     with pytest.raises(TypeError, match=rf"\[HMC\] Mine replaces {name}, which"):
         rb.HMC(target)
+
+
+def test_programs_of_xla_refuse_another_density():
+    assert cpu.xla_number("jax_log_density", made(Harmless)) > 0
+    with pytest.raises(TypeError, match=r"\[jax_log_density\] Tight replaces value_and_grad"):
+        cpu.xla_number("jax_log_density", made(Tight))
 
 
 def test_a_function_density_with_another_gradient_is_sampled():
