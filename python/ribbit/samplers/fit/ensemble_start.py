@@ -158,7 +158,7 @@ class EnsembleStart:
         with InterruptGuard() as guard:
             try:
                 theta, report = self.fitted(
-                    name, target, ids, seed, guard, progress, None, 4, executor
+                    name, target, ids, seed, guard, progress, None, executor
                 )
             except Interrupted:
                 raise guard.exception from None
