@@ -225,13 +225,13 @@ def mapping(function: str, name: str, value: object) -> Mapping[str, Any]:
     return value
 
 
-def path(function: str, value: object) -> Path:
+def path(function: str, value: object, expected: str = "a path") -> Path:
     """Return `value` as a Path with a file name; numbers, which Python would open, are refused."""
     if not isinstance(value, str | os.PathLike):
-        raise TypeError(f"[{function}] expected a path, got {summary(value)}")
+        raise TypeError(f"[{function}] expected {expected}, got {summary(value)}")
     text = os.fspath(value)
     if isinstance(text, bytes) or not Path(text).name or "\0" in text:
-        raise ValueError(f"[{function}] expected a path with a file name, got {text!r:.60}")
+        raise ValueError(f"[{function}] expected {expected} with a file name, got {text!r:.60}")
     return Path(text)
 
 

@@ -273,9 +273,9 @@ def test_states_are_cut_and_joined():
 
 def test_what_cannot_be_is_refused():
     posterior = target()
-    with pytest.raises(TypeError, match="with a method submit, or a callable"):
+    with pytest.raises(TypeError, match=r"with a method submit, .* or a callable .* got int 3"):
         rb.HMC(posterior).sample(4, executor=3)
-    with pytest.raises(TypeError, match="expected a callable that makes an executor, got one"):
+    with pytest.raises(TypeError, match=r"got function, which makes int 3"):
         rb.HMC(posterior).sample(4, executor=lambda: 3)
     with pytest.raises(ValueError, match="do not influence each other"):
         rb.HMC(posterior, trajectory_length="adapt").sample(4, executor=Here())

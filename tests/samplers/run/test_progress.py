@@ -223,8 +223,10 @@ def test_many_chains_are_summed_up():
 
 
 def test_errors():
-    with pytest.raises(TypeError, match=r"\[sample\] expected progress as bool"):
-        open_progress("yes", total=1, chains=1)
+    hmc = HMC(small_target(), step_size=1e-3, num_leapfrog_steps=2)
+    for wrong in ("yes", 1, int):
+        with pytest.raises(TypeError, match=r"\[HMC.sample\] expected progress as bool"):
+            hmc.sample(5, progress=wrong)
 
 
 def test_an_error_of_the_callable_is_the_users(monkeypatch):

@@ -75,7 +75,9 @@ class RunFolder:
                 f"[{self.function}] expected the folder of {_of(self.kind)}, got that of "
                 f"{_of(run['kind'])}: {self.folder}"
             )
-        return difference(self.function, self.folder, run["request"], self._request)
+        return difference(
+            self.function, self.folder, run["request"], self._request, run.get("kept")
+        )
 
     def _read(self, header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> None:
         """Take up the checkpoint of the same run."""

@@ -47,9 +47,16 @@ def plain(value: Any) -> Any:
 
 
 def difference(
-    function: str, folder: Path, before: dict[str, Any], now: dict[str, Any]
+    function: str,
+    folder: Path,
+    before: dict[str, Any],
+    now: dict[str, Any],
+    kept: int | None = None,
 ) -> ValueError | None:
-    """Return an error that names the first value of `now` that differs from that of the folder."""
+    """Return an error that names the first value of `now` that differs from that of the folder.
+
+    `kept`: draws in the folder.
+    """
     before, now = (_given(json.loads(json.dumps(values))) for values in (before, now))
     for key in [*now, *(k for k in before if k not in now)]:
         old, new = before.get(key), now.get(key)
@@ -60,9 +67,23 @@ def difference(
         name, old, new = _first(key, old, new)
         return ValueError(
             f"[{function}] expected the run in {folder}, got another one with {name}="
-            f"{new!r:.80} where it was {old!r:.80}: give it a folder of its own"
+            f"{new!r:.80} where it was {old!r:.80}: {_advice(folder, name, old, new, kept)}"
         )
     return None
+
+
+def _advice(folder: Path, name: str, old: Any, new: Any, kept: int | None) -> str:
+    """Say how to go on with a run that is asked for more, else where another one may go."""
+    more = isinstance(old, int) and isinstance(new, int) and new > old
+    if name in ("num_draws", "num_epochs") and more:
+        call = f"fit({new - old}" if kept is None else f"sample({new - kept}"
+        joined = "" if kept is None else "; rb.concatenate([draws, more]) has all draws"
+        names = ("fit", "more") if kept is None else ("draws", "more")
+        return (
+            f"to go on, {names[0]} = rb.open_run({str(folder)!r}), then {names[1]} = "
+            f"...{call}, resume={names[0]}, store=another folder){joined}"
+        )
+    return "give it a folder of its own"
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:

@@ -72,7 +72,9 @@ class Store:
     @staticmethod
     def of(function: str, value: Any) -> Store:
         """Return a Store as it is, a path as one."""
-        return value if isinstance(value, Store) else Store(checks.path(function, value))
+        if isinstance(value, Store):
+            return value
+        return Store(checks.path(function, value, "store as a path or rb.Store(...)"))
 
     @property
     def folder(self) -> Path:

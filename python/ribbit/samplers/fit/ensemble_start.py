@@ -155,6 +155,7 @@ class EnsembleStart:
         if len(set(ids.tolist())) != ids.size:
             raise ValueError(f"[{name}] expected distinct chain ids, got {ids.tolist()}")
         seed = checks.seed(name, seed)
+        options.check_progress(name, progress)
         with InterruptGuard() as guard:
             try:
                 theta, report = self.fitted(

@@ -25,6 +25,7 @@ from ribbit.samplers.fit.evidence import tuned
 from ribbit.samplers.fit.training import as_position, begin, epochs_of, fitting, joined, train
 from ribbit.samplers.run import options
 from ribbit.samplers.run.interrupt import Carrying, InterruptGuard, way_on
+from ribbit.samplers.run.options import check_progress
 from ribbit.samplers.run.ranks import Together, together
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
@@ -265,11 +266,11 @@ class LaplaceApproximation:
                     )
                     theta = state.position[0]
                 elif resume is not None:
-                    _check_progress(progress)
+                    check_progress(name, progress)
                     state = self._stepper.adopt(name, resume.state)
                     theta = state.position[0]
                 else:
-                    _check_progress(progress)
+                    check_progress(name, progress)
                     theta = _row(name, density, as_position(name, density, start))
                 whole = joined(resume, history) if epochs else history
                 fit = self._fit(theta, state, seed, whole, complete=complete)
@@ -425,13 +426,6 @@ def _mode_of(init: Any) -> Any:
     if not hasattr(weights, "ndim"):
         return init
     return weights if weights.ndim == 1 else weights[0]
-
-
-def _check_progress(progress: ProgressOption) -> None:
-    """Raise TypeError for what is none, where there are no epochs to report."""
-    from ribbit.samplers.run.progress import open_progress
-
-    open_progress(progress, total=1, chains=1, fit=True)
 
 
 def _row(name: str, density: Density, position: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -25,7 +25,7 @@ from ribbit.results.store.folder import folder_opened
 from ribbit.results.store.placing import placed
 from ribbit.samplers.run.elsewhere import Elsewhere
 from ribbit.samplers.run.interrupt import Carrying, InterruptGuard, way_on
-from ribbit.samplers.run.options import starts
+from ribbit.samplers.run.options import check_progress, starts
 from ribbit.samplers.run.ranks import Together
 from ribbit.samplers.run.record import Chunk
 from ribbit.samplers.run.run import ProgressOption
@@ -242,12 +242,13 @@ def train(
             if start is None:
                 start = density.target.init(seed=seed, chains=members)
             position = as_position(function, density, start)
+            given = tuple(position.shape)
             if position.ndim == 1:
                 position = density.xp.concat([position[None, :]] * members, axis=0)
             if position.shape != (members, density.dim):
                 raise ShapeError(
                     f"[{function}] expected init ({density.dim},) or ({members}, {density.dim}), "
-                    f"got shape {position.shape}"
+                    f"got shape {given}"
                 )
             if members > 1 and (stepper.batches == 1 or epochs + more == 0):
                 _distinct(function, to_host(position))
@@ -445,6 +446,7 @@ def run_epochs(
     step, end = first if at is None else at, (first // batches + epochs) * batches
     begun = step
     chunk = Chunk()
+    check_progress(function, progress)
     if not ranks.leads:
         progress = False
     written = store if isinstance(store, FitStore) else None

@@ -17,6 +17,7 @@ from ribbit.results.draws import Draws
 from ribbit.results.state import MicrocanonicalState
 from ribbit.results.step_bias import StepBias
 from ribbit.samplers.mcmc.microcanonical import Unadjusted
+from ribbit.samplers.run.options import check_progress
 from ribbit.samplers.run.progress import open_progress
 from ribbit.samplers.run.record import Report
 from ribbit.samplers.run.run import ProgressOption
@@ -108,6 +109,7 @@ def step_bias(
     is 1 - 1/100 of the bias. Both ways begin at the same positions, which takes out what differs
     between the modes of the chains.
     """
+    check_progress(_NAME, progress)
     own_steps = num_steps // _SHORTER
     reporter = open_progress(
         progress,

@@ -20,6 +20,7 @@ from ribbit.results.draws import Draws
 from ribbit.samplers.run import sigterm
 from ribbit.samplers.run.holder import held_by
 from ribbit.samplers.run.interrupt import way_on
+from ribbit.samplers.run.options import check_progress
 from ribbit.samplers.run.progress_view import format_line
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class BackgroundRun:
                 "call sample on every rank"
             )
         self._name, self._target, self._pid = name, target, os.getpid()
+        check_progress(f"{name}.start", progress)
         self._show = _display(progress)
         self._guard: InterruptGuard | None = None
         self._run: Run | None = None
@@ -372,8 +374,6 @@ def _display(progress: ProgressOption) -> Callable[[dict[str, Any]], object] | N
     """Return who else sees snapshots: the user's callable, or plain lines for True."""
     if callable(progress):
         return progress
-    if progress is not None and not isinstance(progress, bool):
-        raise TypeError(f"[start] expected progress as bool, callable or None, got {progress!r}")
     if not progress:
         return None
     due = time.perf_counter() + _LINE

@@ -30,7 +30,7 @@ from ribbit.samplers.run.background import BackgroundRun, begin
 from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.elsewhere import elsewhere
 from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.options import same_density, starts
+from ribbit.samplers.run.options import check_progress, check_resume, same_density, starts
 from ribbit.samplers.run.ranks import together
 from ribbit.samplers.run.run import ProgressOption, Run
 from ribbit.samplers.run.target import Density
@@ -280,6 +280,8 @@ class Sampler(ABC):
             if max_seconds is not None:
                 max_seconds = checks.positive(name, "max_seconds", max_seconds)
             thin = self._thin(name, num_draws, thin)
+            check_progress(name, progress)
+            check_resume(name, resume)
             if store is not None:
                 store = Store.of(name, store)
                 if store.keep == "predictions" and predict_at is None:
@@ -562,9 +564,13 @@ class Sampler(ABC):
             if single:
                 position = self._density.xp.concat([position] * ids.shape[0], axis=0)
             elif position.shape[0] != ids.shape[0]:
+                whole, given = (
+                    self._density.full_dim,
+                    getattr(init, "shape", None) or np.shape(init),
+                )
                 raise ShapeError(
-                    f"[{name}] expected init ({self._density.dim},) or "
-                    f"({ids.shape[0]}, {self._density.dim}), got {position.shape}"
+                    f"[{name}] expected init ({whole},) or ({ids.shape[0]}, {whole}) for "
+                    f"{ids.shape[0]} chain{'s' if len(ids) > 1 else ''}, got shape {given}"
                 )
             shared = _groups(to_host(position))
             if shared is not None:
@@ -615,7 +621,7 @@ class Sampler(ABC):
             elif len(given) == 3 and given[-1] == whole:
                 hint = ": of draws the last ones are draws.positions[:, -1]"
             raise ShapeError(
-                f"[{name}] expected a position ({whole},) or (C, {whole}), got shape {given}{hint}"
+                f"[{name}] expected {argument} ({whole},) or (C, {whole}), got shape {given}{hint}"
             )
         with errstate(xp):
             array = xp.astype(array, dtype_in(xp, density.dtype), copy=True)
@@ -660,7 +666,9 @@ class Sampler(ABC):
                 )
             x, y = predict_at
         if quantiles is not None:
-            probabilities(name, quantiles, ends=True)  # used or not: wrong ones are an error
+            probabilities(
+                name, quantiles, ends=True, argument="quantiles"
+            )  # used or not: wrong ones are an error
         return RunningPrediction(
             self._density.target,
             x,

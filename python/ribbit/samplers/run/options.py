@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from ribbit._arrays import checks
 from ribbit._arrays.namespace import host_dtype, namespace
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
+from ribbit.results.draws import Draws
+from ribbit.results.state import AnyState
 from ribbit.samplers.run.target import Density
 
 BATCH_SIZE = 128  # what samplers and fits of minibatches have by default
@@ -17,6 +20,8 @@ BATCH_SIZE = 128  # what samplers and fits of minibatches have by default
 __all__ = [
     "BATCH_SIZE",
     "batch_size",
+    "check_progress",
+    "check_resume",
     "no_dropout",
     "num_rows",
     "same_density",
@@ -101,6 +106,32 @@ def starts(function: str, init: Any, *arguments: Any, **options: Any) -> Any:
             f"{checks.summary(init)}, which gave {checks.summary(found)} for positions"
         )
     return found
+
+
+def check_progress(function: str, progress: object) -> None:
+    """Raise TypeError for what is neither a bool, None nor a function to call."""
+    if isinstance(progress, type) or not (
+        progress is None or isinstance(progress, bool | np.bool_) or callable(progress)
+    ):
+        raise TypeError(
+            f"[{function}] expected progress as bool, callable or None, got "
+            f"{checks.summary(progress)}"
+        )
+
+
+def check_resume(function: str, resume: object) -> None:
+    """Raise TypeError for what is neither draws nor a state of a sampler."""
+    if resume is None or isinstance(resume, Draws | AnyState):
+        return
+    hint = ""
+    if isinstance(resume, str | os.PathLike):
+        hint = ": resume=rb.open_run(path) goes on with the run in a folder, rb.load_draws(path) "
+        hint += "with saved draws"
+    elif callable(getattr(resume, "starts", None)):
+        hint = ": a fit is where chains start, init=fit"
+    raise TypeError(
+        f"[{function}] expected resume as Draws or a state, got {checks.summary(resume)}{hint}"
+    )
 
 
 def same_kind(function: str, density: Density, position: Array) -> None:

@@ -301,21 +301,14 @@ def open_progress(
     -------
     Progress
         A context manager with ``update(done, stats, gradients)`` and ``close()``.
-
-    Raises
-    ------
-    TypeError
-        If `progress` is something else.
     """
     sink: _Sink | None
     if progress is False:
         sink = None
     elif callable(progress):
         sink = _CallbackSink(progress)
-    elif progress is None or progress is True:
-        sink = _choose_sink(eager=progress is True)
     else:
-        raise TypeError(f"[sample] expected progress as bool, callable or None, got {progress!r}")
+        sink = _choose_sink(eager=progress is True)
     return Progress(
         sink, total=total, chains=chains, warmup=warmup, thin=thin, title=title, fit=fit
     )

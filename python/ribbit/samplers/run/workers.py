@@ -90,16 +90,11 @@ class Workers:
         self._executor = executor
         if isinstance(executor, type) or not hasattr(executor, "submit"):
             if not callable(executor):
-                raise TypeError(
-                    f"[{function}] expected executor= with a method submit, or a callable that "
-                    f"makes one, got {checks.summary(executor)}"
-                )
-            self._make, self._executor = executor, executor()
+                raise _no_executor(function, executor)
+            self._make, self._executor = executor, _called(function, executor)
             if not hasattr(self._executor, "submit"):
-                raise TypeError(
-                    f"[{function}] expected a callable that makes an executor, got one that makes "
-                    f"{checks.summary(self._executor)}"
-                )
+                made = f", which makes {checks.summary(self._executor)}"
+                raise _no_executor(function, executor, made)
         self._key = digest(self._payload)
         self._calls: Sequence[Call] = []
         self._losses = self._broken = 0
@@ -269,3 +264,21 @@ def _lost(error: BaseException) -> bool:
     from concurrent.futures import CancelledError
 
     return isinstance(error, (_broken(), CancelledError)) or type(error).__name__ in _LOST
+
+
+def _no_executor(function: str, executor: Any, more: str = "") -> TypeError:
+    return TypeError(
+        f"[{function}] expected executor with a method submit, such as "
+        "concurrent.futures.ProcessPoolExecutor(4), or a callable that makes one, got "
+        f"{checks.summary(executor)}{more}"
+    )
+
+
+def _called(function: str, executor: Any) -> Any:
+    """Return what a callable makes, which is called without arguments."""
+    try:
+        return executor()
+    except TypeError as error:
+        if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+            raise  # of its own
+    raise _no_executor(function, executor, ", which needs arguments")
