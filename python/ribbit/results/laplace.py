@@ -26,13 +26,18 @@ from ribbit.results.summary import Row, Summary
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["LaplaceFit"]
+__all__ = ["LaplaceFit", "near_mode"]
 
 # Draws are made in blocks of this many, so that one rounds the same however many are wanted.
 _BLOCK = 64
 # Nats that the log density gains at most, to second order, from the mean to the mode. A draw of the
 # Gaussian lies Q / 2 nats below it: a mean that is as far off is no centre.
 _CLOSE, _SHARE = 0.5, 0.01
+
+
+def near_mode(size: int) -> float:
+    """Return how many nats below the mode the mean of `size` parameters may lie."""
+    return max(_CLOSE, _SHARE * size)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -137,7 +142,7 @@ class LaplaceFit:
     @property
     def _wanted(self) -> float:
         """Nats from the mean to the mode of the subset, at most."""
-        return max(_CLOSE, _SHARE * len(self.factor))
+        return near_mode(len(self.factor))
 
     @property
     def at_mode(self) -> bool:

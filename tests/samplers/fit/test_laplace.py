@@ -391,3 +391,13 @@ def test_the_layers_below_the_last_are_judged_by_their_training():
     ).fit(3000, progress=False)
     assert long.summary().converged
     assert "The layers below" not in long.summary().verdict
+
+
+@short
+@pytest.mark.parametrize(("hidden", "exact"), [((15,), True), ((25,), False)])
+def test_default_steps_of_many_parameters_end_near_the_mode(hidden, exact):
+    """They converge slowly: the summary asks for no more. 76 and 126 parameters."""
+    density = network(hidden=hidden)
+    near, mode = (fitted(density, epochs=100, polish=polish) for polish in (None, 100))
+    assert (near.mean.tobytes() == mode.mean.tobytes()) == exact
+    assert mode.newton_decrement <= near.newton_decrement <= 0.1 * near._wanted

@@ -72,8 +72,12 @@ def mode_near(
     theta: npt.NDArray[Any],
     steps: int,
     guard: InterruptGuard,
+    *,
+    enough: float = 0.0,
 ) -> Mode:
     """Make at most `steps` damped Newton steps from theta (P,), and look at the curvature there.
+
+    They end where a further one would gain fewer than `enough` nats, or what rounding hides.
 
     A step goes along (curvature + damping)^-1 gradient of the subset's parameters; the damping, a
     multiple of the curvature's diagonal, is 0 as long as the log density gains what a parabola says
@@ -91,7 +95,7 @@ def mode_near(
     own = slice(first, first + size)
     climber = _Climber(function, density, own, theta, guard)
     # Where a step costs little the mode is found to rounding; else to what matters.
-    enough = max(1e-18 if size <= SMALL else 1e-6, climber.rounding**1.5)
+    enough = max(enough, 1e-18 if size <= SMALL else 1e-6, climber.rounding**1.5)
     if density.dtype == np.float32:
         enough = max(enough, climber.rounding)
     for left in range(steps, -1, -1):
