@@ -386,6 +386,45 @@ def test_a_shortened_step_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         regressor(**chains).fit(x, y)
 
 
+@pytest.mark.filterwarnings("error::ribbit.errors.PriorWarning")
+@pytest.mark.parametrize("hidden", [(), (5,), (5, 4)])
+def test_chains_learn_the_sd_of_the_output_layer(hidden: tuple[int, ...]) -> None:
+    x, y = table()
+    chains = {"method": "hmc", "epochs": None, "draws": 2, "warmup": 2, "chains": 2}
+    found = classifier(**chains).set_params(hidden=hidden).fit(x, y > 100.0).posterior_
+    extra = [name for name in found.unravel(found.init(seed=0)) if name.startswith("log_")]
+    assert extra == [f"log_scale.{2 * len(hidden)}"]
+    known = (
+        classifier(prior_scale=3.0, **chains).set_params(hidden=hidden).fit(x, y > 100.0).posterior_
+    )
+    assert known.prior == rb.Normal(3.0, fan_in=True)
+    assert known.dim == found.dim - 1
+
+
+@pytest.mark.parametrize("method", ["sghmc", "ensemble", "laplace"])
+def test_methods_that_learn_no_sd_have_a_known_one(method: str) -> None:
+    x, y = table()
+    given = {"epochs": None, "draws": 2, "warmup": 2} if method == "sghmc" else {"epochs": 2}
+    found = classifier(method=method, **given).fit(x, y > 100.0).posterior_
+    assert found.prior == rb.Normal(2.0, fan_in=True)
+
+
+def test_probabilities_follow_how_clean_labels_are() -> None:
+    """Confident where a column decides, not where nothing does; a known sd of 2 is between them."""
+    x, y = table()
+    chains = {"method": "mclmc", "epochs": None, "draws": 150, "warmup": 2_000, "thin": 20}
+    pure = np.random.default_rng(1).permutation(y > 100.0)
+    clean, noisy = (
+        classifier(**chains).fit(x, label).predict_proba(x) for label in (y > 100.0, pure)
+    )
+    known = classifier(prior_scale=2.0, **chains)
+    assert (
+        clean.max(axis=1).mean()
+        > known.fit(x, y > 100.0).predict_proba(x).max(axis=1).mean() + 0.02
+    )
+    assert noisy.max(axis=1).mean() < known.fit(x, pure).predict_proba(x).max(axis=1).mean() - 0.02
+
+
 @pytest.mark.parametrize("method", ["bbb", "dropout", "ensemble"])
 def test_early_stopping_ends_sooner_and_keeps_the_best(method: str) -> None:
     x, y = table()
@@ -420,6 +459,15 @@ def test_parameters_that_do_not_fit_are_named(given, named: str) -> None:
     x, y = table()
     with pytest.raises((TypeError, ValueError), match=named):
         regressor().set_params(**given).fit(x, y)
+
+
+@pytest.mark.parametrize("scale", ["wide", 0.0, None, b"auto"])
+def test_a_prior_scale_that_is_none_is_named(scale: object) -> None:
+    x, y = table()
+    with pytest.raises((TypeError, ValueError), match=r"\[BNNClassifier.fit\] .*prior_scale"):
+        classifier(prior_scale=scale).fit(x, y > 100.0)
+    with pytest.raises(TypeError, match=r"\[BNNRegressor.fit\] .*prior_scale"):
+        regressor(prior_scale="auto").fit(x, y)
 
 
 @pytest.mark.parametrize("method", ["ensemble", "laplace"])

@@ -12,11 +12,17 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from ribbit._arrays import checks
-from ribbit.sklearn import rows
+from ribbit.models.model import Model
+from ribbit.sklearn import methods, rows
 from ribbit.sklearn.estimator import BNN, _seed
 from ribbit.targets.likelihoods import Categorical
+from ribbit.targets.prior_base import PriorLike
+from ribbit.targets.priors import HalfNormal, Normal
 
 __all__ = ["BNNClassifier"]
+
+_WIDEST = 8.0  # scale of the half-normal prior of the output layer's sd
+_KNOWN = 2.0  # sd of every layer, for methods that do not learn it
 
 
 class BNNClassifier(ClassifierMixin, BNN):
@@ -30,9 +36,12 @@ class BNNClassifier(ClassifierMixin, BNN):
         Widths of the hidden layers; () is a linear model.
     activation, method
         As in :class:`BNNRegressor`.
-    prior_scale : float, default 2.0
-        Sd of the normal prior of every weight, over the root of its layer's inputs; of biases
-        themselves. Under smaller ones a network is hardly ever sure of a class.
+    prior_scale : float or "auto", default "auto"
+        Sd of the normal prior of every weight, divided by the root of its layer's inputs, and of
+        every bias. "auto" with "mclmc", "hmc" and "nuts" is 1 in the hidden layers. The chains
+        learn the sd of the output layer with the weights, from a half-normal prior of scale 8. It
+        becomes large if the columns separate the classes, and small if labels are noisy. "auto"
+        with other methods is 2 in every layer.
     draws, chains, warmup, thin, epochs, learning_rate, batch_size, dropout_rate
         As in :class:`BNNRegressor`.
     early_stopping, validation_fraction, options, store, max_seconds
@@ -62,6 +71,14 @@ class BNNClassifier(ClassifierMixin, BNN):
     ConvergenceWarning, FitWarning, ScaleWarning
         As of :class:`BNNRegressor`.
 
+    References
+    ----------
+    Neal (1996), "Bayesian learning for neural networks", section 4.1, for a learned sd of the
+    weights of each layer.
+
+    Gelman (2006), "Prior distributions for variance parameters in hierarchical models", section 7,
+    for half-normal priors of such an sd.
+
     Examples
     --------
     >>> from ribbit.sklearn import BNNClassifier
@@ -79,7 +96,7 @@ class BNNClassifier(ClassifierMixin, BNN):
         *,
         activation: str = "tanh",
         method: str = "mclmc",
-        prior_scale: float = 2.0,
+        prior_scale: float | str = "auto",
         draws: int | None = None,
         chains: int = 4,
         warmup: int | None = None,
@@ -119,6 +136,17 @@ class BNNClassifier(ClassifierMixin, BNN):
             verbose=verbose,
         )
         self.class_weight = class_weight
+
+    def _prior(self, name: str, network: Model) -> PriorLike:
+        """Return the prior of the network's weights: "auto" learns the sd of the output layer."""
+        if not isinstance(self.prior_scale, str):
+            return super()._prior(name, network)
+        checks.choice(name, "prior_scale", self.prior_scale, ("auto",))
+        if not methods.learns_scales(self.method):
+            return Normal(_KNOWN, fan_in=True)
+        output = Normal(HalfNormal(_WIDEST), fan_in=True, per="layer")
+        hidden = Normal(1.0, fan_in=True)
+        return {f"{len(network.layers) - 1}.*": output, "*": hidden}
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> BNNClassifier:
         """Sample or fit the posterior of the network.

@@ -25,6 +25,7 @@ from ribbit.results.summary import Summary
 from ribbit.sklearn import methods, rows
 from ribbit.targets.likelihoods import Likelihood
 from ribbit.targets.posterior import Posterior
+from ribbit.targets.prior_base import PriorLike
 from ribbit.targets.priors import Normal
 
 __all__ = ["BNN"]
@@ -41,7 +42,7 @@ class BNN(BaseEstimator):
         *,
         activation: str = "tanh",
         method: str = "mclmc",
-        prior_scale: float = 1.0,
+        prior_scale: float | str = 1.0,
         draws: int | None = None,
         chains: int = 4,
         warmup: int | None = None,
@@ -153,6 +154,11 @@ class BNN(BaseEstimator):
             raise ValueError(f"[{name}] expected a hidden layer with method='dropout', got none")
         return Model((*layers, Dense(outputs)), input_shape=(inputs,))
 
+    def _prior(self, name: str, network: Model) -> PriorLike:
+        """Return the prior of the network's weights."""
+        del network
+        return Normal(checks.positive(name, "prior_scale", self.prior_scale), fan_in=True)
+
     def _validated(self, name: str, x: Any, y: Any = None, **how: Any) -> Any:
         """Return checked arrays; an error names the column and row."""
         rows.numbers(name, "X", x)
@@ -189,7 +195,7 @@ class BNN(BaseEstimator):
         """
         plan = self._plan(name)
         network = self._network(name, x.shape[1], outputs)
-        scale = checks.positive(name, "prior_scale", self.prior_scale)
+        prior = self._prior(name, network)
         seed = _seed(name, self.random_state)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ScaleWarning)  # `_counted` has warned
@@ -197,7 +203,7 @@ class BNN(BaseEstimator):
                 network,
                 x,
                 y,
-                prior=Normal(scale, fan_in=True),
+                prior=prior,
                 likelihood=likelihood,
                 sample_weight=weights,
                 standardize=True,

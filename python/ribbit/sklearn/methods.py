@@ -37,7 +37,7 @@ from ribbit.samplers.fit.training import default_epochs
 from ribbit.samplers.mcmc.energy_tuning import variances_of
 from ribbit.targets.posterior import Posterior
 
-__all__ = ["CHAINS", "FITS", "METHODS", "Plan", "dropped", "judged", "run"]
+__all__ = ["CHAINS", "FITS", "METHODS", "Plan", "dropped", "judged", "learns_scales", "run"]
 
 
 @dataclass(frozen=True)
@@ -161,6 +161,11 @@ def kind_of(method: str) -> Any:
 def dropped(method: str) -> bool:
     """Whether a method needs Dropout layers."""
     return method == "dropout"
+
+
+def learns_scales(method: str) -> bool:
+    """Whether a method samples an sd of weights well: noise of batches and modes do not."""
+    return method in CHAINS and not CHAINS[method].batches
 
 
 def run(plan: Plan, target: Posterior, x: Any, y: Any, seed: int) -> tuple[Draws, Any]:
