@@ -69,7 +69,7 @@ def test_periods_and_arrays_of_times_are_named() -> None:
 )
 def test_a_gap_in_targets_is_named(y) -> None:
     with pytest.raises(
-        ValueError, match=r"^\[BNNRegressor.fit\] y misses a value \(NaN\) in row 7"
+        ValueError, match=r"^\[BNNRegressor.fit\] expected y without .* NaN in row 7"
     ):
         fitted(BNNRegressor, X, y)
 
@@ -83,9 +83,11 @@ def test_a_gap_in_targets_is_named(y) -> None:
     ],
 )
 def test_a_missing_label_is_named(y) -> None:
-    with pytest.raises(ValueError, match=r"^\[BNNClassifier.fit\] y misses a value .* in row 7"):
+    with pytest.raises(
+        ValueError, match=r"^\[BNNClassifier.fit\] expected y without .* NaN in row 7"
+    ):
         fitted(BNNClassifier, X, y)
-    with pytest.raises(ValueError, match=r"y misses a value .* in row 7"):
+    with pytest.raises(ValueError, match=r"expected y without .* NaN in row 7"):
         fitted(BNNClassifier, X, LABELS).log_score(X, y)
 
 
@@ -95,15 +97,18 @@ def test_a_gap_in_a_series_is_named(dtype) -> None:
     text = dtype in ("string", "category")
     y = pandas.Series(with_gap(LABELS if text else np.arange(40) % 2, None), dtype=dtype)
     for kind in [BNNClassifier] if text else [BNNClassifier, BNNRegressor]:
-        with pytest.raises(ValueError, match=r"y misses a value .* in row 7"):
+        with pytest.raises(ValueError, match=r"expected y without .* NaN in row 7"):
             fitted(kind, X, y)
 
 
 def test_what_is_no_number_in_targets_is_named() -> None:
     for y, match in (
-        (with_gap(Y, "high"), "y must hold numbers, got str 'high' in row 7: BNNClassifier takes"),
-        (LABELS.astype(str), "y must hold numbers, got str 'a' in row 0: BNNClassifier takes"),
-        (np.where(np.isnan(GAP), -np.inf, GAP), "y is infinite in row 7"),
+        (
+            with_gap(Y, "high"),
+            "expected y of numbers, got str 'high' in row 7: BNNClassifier takes",
+        ),
+        (LABELS.astype(str), "expected y of numbers, got str 'a' in row 0: BNNClassifier takes"),
+        (np.where(np.isnan(GAP), -np.inf, GAP), "expected y of finite numbers, got inf in row 7"),
         (np.ma.masked_invalid(GAP), "y without masked values"),
         (Y[:-1], r"y of N rows, got .* shape \(39,\)"),
         (None, "requires y"),

@@ -319,7 +319,7 @@ def test_units_of_y_are_scaled_or_refused(unit):
     np.testing.assert_allclose(scaler.y.std(axis=0), 1.0, rtol=1e-9)
     np.testing.assert_allclose(scaler.inverse_y(scaler.y), y, rtol=1e-9)
     for weights in (None, 0.5 + RNG.random(ROWS)):
-        with pytest.raises(ValueError, match=r"\[Posterior\] the sd of y must be from 1e-150"):
+        with pytest.raises(ValueError, match=r"\[Posterior\] expected y with an sd from 1e-150"):
             posterior(TABLE, y[:, 0], standardize=True, sample_weight=weights)
 
 

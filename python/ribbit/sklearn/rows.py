@@ -52,11 +52,14 @@ def target(function: str, y: Any, *, numeric: bool) -> None:
         row, what = found
         where = f"row {row}" + (f" of {title}" if title else "")
         if what in ("NaN", "inf"):
-            problem = "misses a value (NaN)" if what == "NaN" else "is infinite"
-            raise DataError(f"[{function}] y {problem} in {where}: leave such rows out of X and y")
+            kind = "without missing values" if what == "NaN" else "of finite numbers"
+            raise DataError(
+                f"[{function}] expected y {kind}, got {what} in {where}: leave such rows out of X "
+                "and y"
+            )
         label = what.startswith(("str", "bytes"))
         advice = "BNNClassifier takes labels" if label else "make numbers of it first"
-        raise DTypeError(f"[{function}] y must hold numbers, got {what} in {where}: {advice}")
+        raise DTypeError(f"[{function}] expected y of numbers, got {what} in {where}: {advice}")
 
 
 def _columns(table: Any) -> Iterator[tuple[str, npt.NDArray[Any]]]:
@@ -89,6 +92,8 @@ def _fault(values: npt.NDArray[Any], *, numeric: bool) -> tuple[int, str] | None
 
     With `numeric` also of what is no number.
     """
+    if values.size == 0:
+        return None
     if values.dtype.kind == "f":
         good = np.isfinite(values)
         row = int(np.argmin(good))

@@ -203,7 +203,7 @@ def target_units(function: str, y: Any, weights: Array64 | None = None) -> tuple
     mean, scale = (one.reshape(-1) for one in _mean_and_scale(function, "y", y, weights))
     if ((scale > _SQUARED) | (scale < 1.0 / _SQUARED)).any():
         raise DataError(
-            f"[{function}] the sd of y must be from {1.0 / _SQUARED:g} to {_SQUARED:g}, since "
+            f"[{function}] expected y with an sd from {1.0 / _SQUARED:g} to {_SQUARED:g}, since "
             f"variances are squares, got {scale[np.argmax(np.abs(np.log(scale)))]:.3g}: "
             "divide y by that"
         )
