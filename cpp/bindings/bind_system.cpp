@@ -8,6 +8,7 @@
 #include "cpu/system/dispatch.h"
 #include "cpu/system/memory.h"
 #include "cpu/system/peak.h"
+#include "cpu/system/subnormals.h"
 #include "cpu/system/threads.h"
 
 namespace ribbit::bindings {
@@ -43,6 +44,7 @@ PythonPoll::PythonPoll(const InterruptFlag* flag)
 bool PythonPoll::stop() {
   if (main_thread_) {
     const py::gil_scoped_acquire gil;
+    const cpu::Subnormals kept(cpu::Subnormals::kKept);  // handlers are Python code
     if (PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0) return true;
   }
   return flag_ != nullptr && (flag_->set.load() || flag_->asked.load());

@@ -9,6 +9,7 @@
 
 #include "bindings/array.h"
 #include "cpu/density/row_group.h"
+#include "cpu/system/subnormals.h"
 
 namespace ribbit::bindings {
 
@@ -66,6 +67,7 @@ class PythonExchange final : public cpu::Exchange {
  private:
   template <class Call>
   bool attempt(const Call& call) {
+    const cpu::Subnormals kept(cpu::Subnormals::kKept);  // Python code
     try {
       return call();
     } catch (const py::error_already_set& error) {

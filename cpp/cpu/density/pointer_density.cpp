@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "cpu/system/dispatch.h"
+#include "cpu/system/subnormals.h"
 
 namespace ribbit::cpu {
 
@@ -32,11 +33,16 @@ PointerDensity::Outcome PointerDensity::on_chains(std::int64_t chains, Poll* pol
   return {cancel.cancelled() && code.load() == 0, code.load()};
 }
 
+// The function computes as its author's other code does.
+int PointerDensity::call(const double* theta, double* grad, double* lp) const {
+  const Subnormals kept(Subnormals::kKept);
+  return function_(static_cast<std::size_t>(dim_), theta, grad, lp, user_);
+}
+
 PointerDensity::Outcome PointerDensity::evaluate(const double* theta, std::int64_t chains,
                                                  double* lp, double* grad, Poll* poll) const {
   return on_chains(chains, poll, [&](std::int64_t chain, Cancel&) {
-    return function_(static_cast<std::size_t>(dim_), theta + chain * dim_, grad + chain * dim_,
-                     lp + chain, user_);
+    return call(theta + chain * dim_, grad + chain * dim_, lp + chain);
   });
 }
 
@@ -54,7 +60,7 @@ PointerDensity::Outcome PointerDensity::leapfrog(double* q, double* p, double* g
     const std::int64_t steps = num_steps[chain];
     k.kick_drift(position, momentum, grad, mass, dim_, step / 2, step);
     for (std::int64_t i = 1;; ++i) {
-      const int code = function_(static_cast<std::size_t>(dim_), position, grad, lp + chain, user_);
+      const int code = call(position, grad, lp + chain);
       if (code != 0) return code;
       if (cancel.check()) return 0;
       // A lost chain stops here: the function never sees the NaN that would follow.

@@ -33,6 +33,7 @@ class PointerDensity {
  private:
   template <class Body>
   Outcome on_chains(std::int64_t chains, Poll* poll, const Body& body) const;
+  int call(const double* theta, double* grad, double* lp) const;
 
   DensityFunction function_;
   std::int64_t dim_;

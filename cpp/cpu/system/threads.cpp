@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "cpu/system/quota.h"
+#include "cpu/system/subnormals.h"
 #include "cpu/system/team_limit.h"
 
 namespace ribbit::cpu {
@@ -73,6 +74,7 @@ struct Worker {
   }
 
   [[noreturn]] void loop() {
+    const Subnormals flushed(Subnormals::kFlushed);  // as the caller's while it works, in run()
     const auto posted = [&] { return state.load(std::memory_order_acquire) == kPosted; };
     for (;;) {
       if (!spin_until(posted, kSpins)) {
@@ -267,6 +269,7 @@ Crew::~Crew() {
 }
 
 void Crew::run(const std::function<void(int)>& body, bool independent, Cancel* cancel) {
+  const Subnormals flushed(Subnormals::kFlushed);
   std::atomic<int> remaining{static_cast<int>(workers_.size())};
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     workers_[i]->post(&body, static_cast<int>(i) + 1, &remaining);
