@@ -280,3 +280,48 @@ def test_samples_of_a_large_network_take_a_few_draws_at_once(monkeypatch):
     monkeypatch.setattr(prediction.Prediction, "_terms_of", watched)
     assert same(p.sample(50, seed=1), wanted)
     assert max(taken) == 3
+
+
+NO_Y = {
+    "NaN": np.nan,
+    "infinity": np.inf,
+    "minus infinity": -np.inf,
+    "text": "a",
+    "None": None,
+    "complex": 1j,
+}
+
+
+@pytest.mark.parametrize("bad", NO_Y)
+@pytest.mark.parametrize("likelihood", EVERY, ids=lambda v: type(v).__name__)
+def test_a_y_that_is_none_is_named(likelihood, bad):
+    p = run(likelihood).predict(X)
+    y = list(data(likelihood)[1])
+    y[3] = NO_Y[bad]
+    for name in ("cdf", "crps", "log_likelihood"):
+        if likelihood.kind == "regression" or name == "log_likelihood":
+            with pytest.raises((TypeError, ValueError), match=r"^\[Prediction.* expected .*\by\b"):
+                getattr(p, name)(y)
+    if likelihood.kind == "count":
+        with pytest.raises((TypeError, ValueError), match=r"expected .*\by\b"):
+            p.cdf(y)
+
+
+def test_counts_that_no_int64_holds_are_not_sampled():
+    terms = rb.protocols.PredictiveTerms(
+        mean=np.full((2, 1, 1), 1e19), noise_sd=np.full((2, 1, 1), 1e19**0.5)
+    )
+    with pytest.raises(ValueError, match=r"^\[Prediction.sample\] expected rates .* got a count"):
+        observations.sample(np, "count", terms, 0, 0)
+    lower, upper = observations.quantiles(np, "count", terms, [0.05, 0.95])[:, 0, 0]
+    assert lower < 1e19 < upper
+
+
+def test_crps_far_from_a_student_mixture_is_the_distance():
+    terms = rb.protocols.PredictiveTerms(
+        mean=np.zeros((2, 1, 1)),
+        noise_sd=np.full((2, 1, 1), np.nan),
+        noise_df=3.0,
+        noise_scale=np.ones((2, 1, 1)),
+    )
+    assert observations.crps(np, terms, np.array([[1e200]])) == pytest.approx(1e200)

@@ -225,3 +225,30 @@ def test_quantiles_of_counts_are_scipys():
         np.testing.assert_allclose(found, stats.poisson.ppf(q, rates[:, 0]), atol=1.0, rtol=1e-3)
         if 0.01 < q < 0.99:  # where 8e-7 of probability is less than a count has
             assert (found != stats.poisson.ppf(q, rates[:, 0])).mean() < 0.01
+
+
+@pytest.mark.parametrize("rate", [1e15, 2.4e17, 1e30, 1e200, 1e305])
+def test_quantiles_of_counts_go_on_where_float64_skips_counts(rate):
+    """A Poisson variable of so large a rate is normal, to 1e-7 sds."""
+    q = np.array([1e-6, 0.05, 0.5, 0.95, 1 - 1e-6])
+    found = count_quantile(np, np.full((5, 1), rate), q)
+    expected = rate + math.sqrt(rate) * np.array([NormalDist().inv_cdf(p) for p in q])
+    np.testing.assert_allclose(found, expected, rtol=4e-16, atol=1e-5 * math.sqrt(rate))
+    assert poisson_cdf(np, found, np.array(rate))[2] == pytest.approx(0.5, abs=1e-6)
+
+
+def test_quantiles_of_mixtures_of_small_and_huge_counts():
+    rates = np.array([[2.0, 3.0, 1e300, np.inf]])
+    found = [count_quantile(np, rates, np.array([q]))[0] for q in (0.1, 0.45, 0.7, 0.9)]
+    assert found[0] <= found[1] < 20
+    assert found[2] == pytest.approx(1e300)
+    assert found[3] == np.inf
+    assert poisson_cdf(np, np.array(1e300), rates[0])[:2].tolist() == [1.0, 1.0]
+
+
+def test_a_students_quantile_beyond_the_numbers_is_infinite():
+    law = StudentT(1e-3)
+    assert law.quantile(0.9) == np.inf
+    assert law.quantile(0.1) == -np.inf
+    found = mixture_quantile(np, law, np.zeros((1, 3)), np.ones((1, 3)), [0.1, 0.5, 0.9])
+    assert found[:, 0] == pytest.approx([-np.inf, 0.0, np.inf], abs=1e-9)

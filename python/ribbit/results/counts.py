@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from types import ModuleType
 
+import numpy as np
+
 from ribbit._arrays.namespace import errstate
 from ribbit.protocols import Array
 from ribbit.results.mixtures import Normal
@@ -11,7 +13,8 @@ from ribbit.results.mixtures import Normal
 __all__ = ["count_quantile", "poisson_cdf"]
 
 _SUMMED = 40  # counts below are summed term by term
-_LARGEST = 1e15  # a larger rate is taken as this one: float64 tells counts apart up to 9e15
+_LARGEST = float(np.finfo(np.float64).max)  # an infinite rate is taken as this one
+_WIDE = 1e15  # larger numbers are bisected by their logarithms
 
 
 def poisson_cdf(xp: ModuleType, count: Array, rate: Array) -> Array:
@@ -33,7 +36,7 @@ def poisson_cdf(xp: ModuleType, count: Array, rate: Array) -> Array:
         total = total + xp.where(count >= float(j), term, 0.0)
     many = xp.clip(rate, 1.0, _LARGEST)
     k = xp.clip(count, float(_SUMMED), None) + 0.0 * many
-    ratio = (k + 0.5) / many
+    ratio = xp.clip((k + 0.5) / many, None, 1e100)  # whose square is finite
     d = ratio - 1.0
     near = xp.abs(d) < 1e-3
     apart = xp.where(near, 1.0, d)
@@ -46,6 +49,9 @@ def poisson_cdf(xp: ModuleType, count: Array, rate: Array) -> Array:
 
 def count_quantile(xp: ModuleType, rate: Array, q: Array) -> Array:
     """Smallest counts with P(y <= count) >= q under equally weighted mixtures of Poisson variables.
+
+    Beyond 2**53 they are float64 numbers, neighbours of the counts; infinite where a share of the
+    rates that reaches q is.
 
     Parameters
     ----------
@@ -61,10 +67,15 @@ def count_quantile(xp: ModuleType, rate: Array, q: Array) -> Array:
         rate = xp.clip(rate, 0.0, _LARGEST)
         top = xp.max(rate, axis=-1)
         low = xp.full_like(top, -1.0)
-        high = xp.ceil(top + 12.0 * top**0.5 + 60.0)  # P(y > high) < 1e-17
-        while bool(xp.any(high - low > 1.0)):
-            middle = xp.floor(0.5 * (low + high))
+        high = xp.clip(xp.ceil(top + 12.0 * top**0.5 + 60.0), None, _LARGEST)  # P(y > it) < 1e-17
+        while True:
+            middle = xp.floor(low + 0.5 * (high - low))
+            apart = (high > 2.0 * _WIDE) & (high > 4.0 * (low + 1.0))
+            middle = xp.where(apart, xp.floor(((low + 1.0) ** 0.5) * high**0.5), middle)
+            between = (middle > low) & (middle < high)
+            if not bool(xp.any(between)):
+                break
             reached = xp.mean(poisson_cdf(xp, middle[:, None], rate), axis=-1) >= q
-            high = xp.where(reached, middle, high)
-            low = xp.where(reached, low, middle)
-    return high
+            high = xp.where(between & reached, middle, high)
+            low = xp.where(between & ~reached, middle, low)
+    return xp.where(high >= _LARGEST, xp.inf, high)

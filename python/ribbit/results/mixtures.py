@@ -127,7 +127,7 @@ class StudentT:
         return power * (self._norm / math.sqrt(self._df))
 
     def quantile(self, p: float) -> float:
-        """Inverse of the distribution function; far out at most e^690 sqrt(df)."""
+        """Inverse of the distribution function; beyond e^690 sqrt(df) infinite."""
         tail = min(p, 1.0 - p)
         last = float(self._table[0][-1])
         if tail <= last:
@@ -140,7 +140,7 @@ class StudentT:
                 found = float(self.cdf(np, np.array([z]))[0])
                 low, high = (s, high) if found > tail else (low, s)
             s = 0.5 * (low + high)
-        z = math.sqrt(self._df) * math.sinh(min(s, 690.0))
+        z = math.sqrt(self._df) * math.sinh(s) if s < 690.0 else math.inf
         return z if p > 0.5 else -z
 
 
@@ -201,6 +201,8 @@ def mixture_quantile(
 
 def _solve(xp: ModuleType, law: Law, mean: Array, sd: Array, p: float) -> Array:
     standard = law.quantile(p)
+    if math.isinf(standard):  # beyond the numbers, whatever the widths
+        return xp.full_like(mean[:, 0], standard)
     # A component without spread is a step: narrow it to 1e-12 of the means' size instead of 0.
     size = xp.max(xp.abs(mean), axis=-1)[:, None]
     sd = xp.where(sd > 1e-12 * size + 1e-150, sd, 1e-12 * size + 1e-150)

@@ -15,6 +15,7 @@ import numpy as np
 
 from ribbit._arrays import random_numbers
 from ribbit._arrays.namespace import errstate, running_sum
+from ribbit.errors import DataError
 from ribbit.protocols import Array, PredictiveTerms
 from ribbit.results.counts import count_quantile, poisson_cdf
 from ribbit.results.mixtures import Law, Normal, StudentT, mixture_quantile
@@ -90,7 +91,8 @@ def crps(xp: ModuleType, terms: PredictiveTerms, y: Array) -> Array:
         with errstate(xp):
             z = (flat[rows, :] - own) / sd
             tail = 1.0 if df is None else (df + z * z) * (1.0 / (df - 1.0))
-            slope = xp.where(xp.isfinite(z), 2.0 * tail * law.density(xp, z), 0.0)
+            near = xp.abs(z) < 1e150  # z * z is finite; beyond the density vanishes
+            slope = xp.where(near, 2.0 * tail * law.density(xp, z), 0.0)
             distance = sd * (z * (2.0 * law.cdf(xp, z) - 1.0) + slope)
         parts.append(xp.mean(distance, axis=-1) - _half_spread(xp, law, df, own, sd))
     return xp.reshape(xp.concat(parts), y.shape)
@@ -151,6 +153,11 @@ def sample(xp: ModuleType, kind: str, terms: PredictiveTerms, seed: int, first: 
     if kind == "count":
         u = xp.reshape(_uniform(xp, flat, seed, first, _FIRST), (-1,))
         found = count_quantile(xp, xp.reshape(values, (-1, 1)), u)
+        if not bool(xp.all(found < 2.0**63)):
+            raise DataError(
+                "[Prediction.sample] expected rates whose counts are below 2**63, got a count of "
+                f"{float(xp.max(found)):.3g}: ask for quantile or interval, which are float64"
+            )
         return xp.astype(xp.reshape(found, shape), xp.int64)
     if terms.noise_df is None:
         ids = np.arange(first, first + shape[0], dtype=np.uint32)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ribbit._arrays import checks, overrides
 from ribbit._arrays.keywords import explain
-from ribbit._arrays.namespace import from_host, is_array, namespace
+from ribbit._arrays.namespace import from_host, is_array, namespace, to_host
 from ribbit.errors import DTypeError, KindError, MissingError, ShapeError
 from ribbit.protocols import Array, Predictive, PredictiveTerms
 from ribbit.results import observations
@@ -525,7 +525,10 @@ class Prediction:
             raise ShapeError(
                 f"[{function}] expected y of shape ({self._x.shape[0]}, {columns}), got {shape}"
             )
-        return xp.reshape(xp.astype(y, xp.float64), (-1, columns))
+        y = xp.astype(y, xp.float64)
+        if not bool(xp.all(xp.isfinite(y))):
+            checks.finite(function, "y", to_host(y))
+        return xp.reshape(y, (-1, columns))
 
     def _all_kept(self) -> PredictiveTerms:
         if self._kept is None:
