@@ -205,3 +205,42 @@ def test_a_pattern_that_changes_nothing_is_named(patterns, hidden, wider):
 )
 def test_patterns_in_order_are_not_warned_of(patterns, model):
     assert not of_patterns(*patterns, model=model)
+
+
+OUTSIDE = {
+    "float32": [1e-40, 1e-30, 1e-20, 1e30, 1e38],
+    "float64": [1e-200, 1e-160, 1e160, 1e300],
+}
+SCALED = {
+    "Normal": rb.Normal,
+    "Laplace": rb.Laplace,
+    "StudentT": lambda scale: rb.StudentT(3.0, scale),
+    "Logistic": rb.Logistic,
+    "ScaleMixture": lambda scale: rb.ScaleMixture(0.5, 1.0, scale),
+    "per fan-in": lambda scale: rb.Normal(scale, fan_in=True),
+    "of a scale": lambda scale: rb.Normal(rb.HalfNormal(scale)),
+}
+
+
+@pytest.mark.parametrize("dtype", OUTSIDE)
+@pytest.mark.parametrize("kind", SCALED)
+def test_a_scale_beyond_the_dtype_is_named(kind, dtype):
+    for scale in OUTSIDE[dtype]:
+        if kind == "of a scale" and scale > 1.0:
+            continue  # of a logarithm: nothing overflows
+        prior = {"*.bias": SCALED[kind](scale), "*": rb.Normal(1.0)}
+        with pytest.raises(
+            ValueError, match=r"expected a prior of '.*0\.bias' whose squared scale"
+        ):
+            target(prior, dtype=dtype)
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [("float32", 1e-18), ("float32", 1e18)])
+def test_a_scale_at_the_edge_of_the_dtype_is_sampled(dtype, scale):
+    one = target({"*.bias": rb.Normal(scale), "*": rb.Normal(1.0)}, dtype=dtype)
+    run = {"warmup": 0, "chains": 2, "seed": 0, "progress": False}
+    for sampler in (
+        rb.HMC(one, step_size=1e-3, num_leapfrog_steps=2),
+        rb.SGLD(one, step_size=1e-45 if scale < 1 else 1e-6, batch_size=2),
+    ):
+        assert np.isfinite(sampler.sample(3, **run).positions).all()

@@ -39,8 +39,9 @@ Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, Likeli
     throw std::invalid_argument("[LogDensity] expected an even number of outputs, got " +
                                 std::to_string(network_.output_size()));
   }
-  if (concrete && pass_->mlp_plan() == nullptr) {
-    throw std::invalid_argument("[LogDensity] expected a network of dense layers to learn rates");
+  if (concrete && (!masks || pass_->mlp_plan() == nullptr)) {
+    throw std::invalid_argument(
+        "[LogDensity] expected masks of a network of dense layers to learn rates");
   }
   if (concrete && centre != nullptr) {
     throw std::invalid_argument("[LogDensity] expected priors of mean 0 to learn rates");
@@ -69,6 +70,10 @@ Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, Likeli
   std::int64_t end = 0;
   for (PriorSegment& segment : prior_) {
     segment.constants = prior_constants(segment.kind, segment.a, segment.b, segment.c);
+    for (const double p : segment.constants.p) {
+      if (std::isfinite(static_cast<T>(p))) continue;
+      throw std::invalid_argument("[LogDensity] expected a prior whose scale the dtype can square");
+    }
     if (segment.offset != end || segment.size < 1) {
       throw std::invalid_argument("[LogDensity] expected prior segments that cover theta in order");
     }
@@ -115,6 +120,9 @@ bool Evaluator<T>::join(const RowGroup& group, std::int64_t total) {
   }
   set_shards(group.shards);
   if (group.ranks < 2) return true;
+  if (group.rank < 0 || group.rank >= group.ranks || total < 1) {
+    throw std::invalid_argument("[LogDensity] expected a rank among the ranks of the rows");
+  }
   const auto first_row = [&](int rank) { return group.first_row(rank, total); };
   if (group.shards < group.ranks || group.panels != panel_count(total) ||
       first_row(group.rank + 1) - first_row(group.rank) != rows_) {

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ribbit._arrays.warning import warn
+from ribbit._backends.density_table import prior_constants
 from ribbit.errors import PriorWarning
 from ribbit.targets.prior_base import LOG_NOISE, Parameter, Prior, PriorLike, ScalePrior
 from ribbit.targets.scales import ScaleBuilder, ScaleTable
@@ -97,6 +98,7 @@ def resolve(
     parameters: Iterable[Parameter],
     *,
     log_noise: Prior | None = None,
+    dtype: np.dtype[Any] | None = None,
 ) -> PriorTable:
     """Give every parameter its prior.
 
@@ -111,6 +113,9 @@ def resolve(
     log_noise : Prior, optional
         Prior of the extra last parameter "log_noise"; None when there is none. Only an entry of
         exactly that name in `prior` replaces it: no pattern reaches it.
+    dtype : numpy.dtype, optional
+        Of the positions, whose numbers must hold what is computed from the scales of the priors.
+        None: nothing is computed.
 
     Returns
     -------
@@ -120,7 +125,8 @@ def resolve(
     ------
     ValueError
         If a parameter matches no pattern, or a prior of a scale, or a pattern other than
-        "log_noise" no parameter, or a dict of means has a name that is no parameter's.
+        "log_noise" no parameter, or a dict of means has a name that is no parameter's, or a scale
+        is out of the range of `dtype`.
     """
     patterns = patterns_of(prior)
     network = list(parameters)
@@ -138,6 +144,7 @@ def resolve(
                 f"[{function}] expected means of parameters of the model, got one of "
                 f"{unknown[0]!r}: its parameters are {', '.join(p.name for p in network)}"
             )
+    priors: list[tuple[str, Any]] = []  # name and prior of each row
     rows: list[tuple[float, ...]] = []
     sizes: list[int] = []
     spreads: list[float] = []
@@ -159,6 +166,7 @@ def resolve(
         learned = own.learned_scales()
         if learned is not None:
             builder.add(function, p, pattern, learned)
+        priors.append((p.name, own))
         rows.append((p.offset, p.size, own.kind, *own.table_values(p.fan_in)))
         sizes.append(p.size)
         spreads.append(own.spread(p.fan_in))
@@ -171,6 +179,7 @@ def resolve(
             raise ValueError(
                 f"[{function}] expected a prior of {LOG_NOISE!r} of a known scale, got {extra!r}"
             )
+        priors.append((LOG_NOISE, extra))
         rows.append((dim, 1, extra.kind, *extra.table_values()))
         sizes.append(1)
         spreads.append(extra.spread())
@@ -179,11 +188,43 @@ def resolve(
     scales = builder.table()
     for array in () if scales is None else scales.arrays:
         shared = None
+        priors.append((array.name, array.prior))
         rows.append((sum(sizes), array.count, array.prior.kind, *array.prior.table_values()))
         sizes.append(array.count)
         spreads.append(array.prior.spread())
         means.append(np.full(array.count, array.prior.log_mean))
         centres.append(np.zeros(array.count))
     table = np.array(rows, dtype=np.float64)
+    if dtype is not None:
+        _check_range(function, priors, table, np.array(spreads), dtype)
     mean, centre = np.concatenate(means), np.concatenate(centres)
     return PriorTable(table, np.repeat(spreads, sizes), mean, centre, shared, scales)
+
+
+def _check_range(
+    function: str,
+    priors: list[tuple[str, Any]],
+    table: npt.NDArray[np.float64],
+    spreads: npt.NDArray[np.float64],
+    dtype: np.dtype[Any],
+) -> None:
+    """Raise unless the variances and the constants of the densities are normal numbers of dtype.
+
+    Masses of HMC and steps of BAOAB are variances.
+    """
+    limits = np.finfo(dtype)
+    with np.errstate(over="ignore", under="ignore"):
+        constants = prior_constants(table)
+        fits = np.isfinite(constants[:, :4].astype(dtype)).all(axis=1) & np.isfinite(
+            constants[:, 4]
+        )
+        variances = spreads**2
+        fits &= (variances >= limits.tiny) & (variances <= limits.max)
+    if not fits.all():
+        name, prior = priors[int(np.argmin(fits))]
+        wider = " or use dtype='float64'" if dtype == np.float32 else ""
+        raise ValueError(
+            f"[{function}] expected a prior of {name!r} whose squared scale is a {dtype} number "
+            f"between {limits.tiny:.1g} and {limits.max:.1g}, got {prior!r}: change the scale (or "
+            f"the units of the data){wider}"
+        )

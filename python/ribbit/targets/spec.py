@@ -137,7 +137,9 @@ class DensitySpec:
         )
         chosen, how = _precision.resolve(name, dtype, precision)
         log_noise = log_noise_prior(name, likelihood)
-        resolved = prior_table.resolve(name, prior, model.parameters, log_noise=log_noise)
+        resolved = prior_table.resolve(
+            name, prior, model.parameters, log_noise=log_noise, dtype=chosen
+        )
         resolved.spread.flags.writeable = resolved.mean.flags.writeable = False
         backend = dispatch.backend_of_data(name, chosen, x=x, y=y)
         if resolved.scales is not None and backend.device is not None:

@@ -124,7 +124,9 @@ class ModuleDensity(Evaluation):
         )
         learns = known is not None and known.learns_noise
         log_noise = None if known is None else log_noise_prior(name, known)
-        table = prior_table.resolve(name, prior, self.parameters, log_noise=log_noise)
+        table = prior_table.resolve(
+            name, prior, self.parameters, log_noise=log_noise, dtype=self.dtype
+        )
         if table.scales is not None:
             raise ValueError(
                 f"[{name}] expected priors of known scales for a module that torch runs, got "

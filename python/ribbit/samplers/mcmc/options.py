@@ -55,6 +55,7 @@ def inverse_mass(
                 f"got {type(density.target).__name__} without it"
             )
         host = to_host(sd).astype(np.float64) ** 2 * _temperature(density)
+        name = "the variance of the tempered prior"
     elif is_array(matrix):
         if namespace(matrix, function=function, name=name) is not xp:
             raise DTypeError(
