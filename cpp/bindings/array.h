@@ -7,17 +7,21 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <new>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "bindings/without_gil.h"
+#include "core/network.h"
 #include "cpu/layers/rows.h"
 #include "cpu/system/buffer.h"
+#include "cpu/system/memory.h"
 #include "cpu/system/threads.h"
 
 namespace ribbit::bindings {
@@ -96,6 +100,35 @@ py::array checked(const py::handle& object, const char* name,
   return array;
 }
 
+// Throws ValueError unless a number is in least..most.
+inline void check_range(const char* name, std::int64_t value, std::int64_t least,
+                        std::int64_t most) {
+  if (value >= least && value <= most) return;
+  throw py::value_error("[_core] expected " + std::string(name) + " in " + std::to_string(least) +
+                        ".." + std::to_string(most) + ", got " + std::to_string(value));
+}
+
+// Throws ValueError unless steps first .. first + count - 1 exist: an address has 40 bits of them.
+inline void check_steps(const char* name, std::uint64_t first, std::int64_t count) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  check_range("the number of steps", count, 1, kMost);
+  if (first > static_cast<std::uint64_t>(kMost - count)) {
+    throw py::value_error("[_core] expected " + std::string(name) + " that ends below 2^40, got " +
+                          std::to_string(first) + " and " + std::to_string(count) + " steps");
+  }
+}
+
+// A whole number of a table of doubles, in least..most.
+inline std::int64_t whole(const char* name, double value, std::int64_t least,
+                          std::int64_t most = kMostScalars) {
+  if (!(std::abs(value) <= static_cast<double>(kMostScalars)) || value != std::floor(value)) {
+    throw py::value_error("[_core] expected whole numbers in " + std::string(name) + ", got " +
+                          std::to_string(value));
+  }
+  check_range(name, static_cast<std::int64_t>(value), least, most);
+  return static_cast<std::int64_t>(value);
+}
+
 template <class T>
 const T* data(const py::array& array) {
   return static_cast<const T*>(array.data());
@@ -109,9 +142,18 @@ T* mutable_data(py::array& array) {
 template <class T>
 py::array_t<T> empty(std::initializer_list<std::int64_t> shape) {
   const std::vector<py::ssize_t> lengths(shape.begin(), shape.end());
+  double real = 1.0;
   std::int64_t size = 1;
-  for (const std::int64_t length : shape) size *= length;
-  if (static_cast<std::size_t>(size) < cpu::kLargeBlock / sizeof(T)) return py::array_t<T>(lengths);
+  for (const std::int64_t length : shape) {
+    if (length < 0) throw py::value_error("[_core] expected counts >= 0");
+    real *= static_cast<double>(length);
+    if (real > 1e18 / sizeof(T)) throw std::bad_alloc();
+    size *= length;
+  }
+  const auto bytes = size * static_cast<std::int64_t>(sizeof(T));
+  if (static_cast<std::size_t>(bytes) < cpu::kLargeBlock) return py::array_t<T>(lengths);
+  constexpr std::int64_t kWorthAsking = std::int64_t{1} << 28;  // the system reads files for it
+  if (bytes >= kWorthAsking) cpu::require_memory(bytes, "the result of a call");
   auto buffer = std::make_unique<cpu::Buffer<T>>(size);
   T* values = buffer->data();
   const py::capsule owner(buffer.get(),
@@ -127,17 +169,17 @@ struct Steps {
   Steps(const py::object& object, std::int64_t chains);
 };
 
-// An inverse mass matrix: none, (dim,) for all chains or (chains, dim).
+// An inverse mass matrix, or other scales: none, (dim,) for all chains or (chains, dim).
 template <class T>
 struct Mass {
   py::array array;
   const T* values = nullptr;
   std::int64_t stride = 0;
-  Mass(const py::object& object, std::int64_t chains, std::int64_t dim) {
+  Mass(const py::object& object, std::int64_t chains, std::int64_t dim,
+       const char* name = "inverse_mass") {
     if (object.is_none()) return;
-    const bool shared = py::hasattr(object, "ndim") && object.attr("ndim").cast<int>() == 1;
-    array = shared ? checked<T>(object, "inverse_mass", {dim})
-                   : checked<T>(object, "inverse_mass", {chains, dim});
+    const bool shared = array_of(object, name).ndim() == 1;
+    array = shared ? checked<T>(object, name, {dim}) : checked<T>(object, name, {chains, dim});
     values = data<T>(array);
     stride = shared ? 0 : dim;
   }

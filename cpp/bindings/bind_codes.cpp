@@ -29,8 +29,9 @@ Numbers numbered(const char* const (&names)[N]) {
   return numbers;
 }
 
-template <std::size_t N>
-Numbers numbered(const OpRow (&rows)[N]) {
+// Of a table whose rows have names.
+template <class Row, std::size_t N>
+Numbers numbered(const Row (&rows)[N]) {
   Numbers numbers;
   for (std::size_t i = 0; i < N; ++i) numbers[rows[i].name] = static_cast<int>(i);
   return numbers;
@@ -49,15 +50,23 @@ std::map<std::string, Numbers> codes() {
           {"PRIORS", numbered(Priors{})},
           {"LIKELIHOODS", numbered(Likelihoods{})},
           {"PURPOSES", numbered(kPurposeNames)},
-          {"RULES", numbered(cpu::kRuleNames)},
+          {"RULES", numbered(cpu::kRules)},
           {"ESTIMATORS", numbered(cpu::kEstimatorNames)},
           {"INTEGRATORS", numbered(kIntegratorNames)}};
+}
+
+Numbers rule_moments() {
+  Numbers moments;
+  for (const cpu::RuleRow& rule : cpu::kRules) moments[rule.name] = rule.moments;
+  return moments;
 }
 
 }  // namespace
 
 void bind_codes(py::module_& module) {
   module.def("codes", &codes, "Tables of numbers by name, by the name of the table.");
+  module.def("rule_moments", &rule_moments,
+             "Arrays of moments that each rule of stochastic gradients needs, by its name.");
 }
 
 }  // namespace ribbit::bindings

@@ -21,17 +21,17 @@
 namespace ribbit::bindings {
 namespace {
 
+constexpr std::int64_t kMostSamples = std::int64_t{1} << 32;  // an address has 32 bits of them
+
 std::vector<cpu::PriorSegment> prior_of(const py::object& prior) {
   const py::array p = checked<double>(prior, "prior", {kAny, 6});
   std::vector<cpu::PriorSegment> segments;
   for (py::ssize_t i = 0; i < p.shape(0); ++i) {
     const double* row = data<double>(p) + 6 * i;
-    if (!(row[2] >= 0 && row[2] < Priors::kCount)) {
-      throw py::value_error("[_core] expected a prior kind in 0.." +
-                            std::to_string(Priors::kCount - 1));
-    }
-    segments.push_back({static_cast<std::int64_t>(row[0]), static_cast<std::int64_t>(row[1]),
-                        static_cast<PriorKind>(row[2]), row[3], row[4], row[5]});
+    segments.push_back(
+        {whole("offset of a prior", row[0], 0), whole("size of a prior", row[1], 1),
+         static_cast<PriorKind>(whole("kind of a prior", row[2], 0, Priors::kCount - 1)), row[3],
+         row[4], row[5]});
   }
   return segments;
 }
@@ -102,10 +102,15 @@ class Density {
           const py::object& last, const py::object& scales, const py::object& weights)
       : masks_(masks) {
     Network network = network_of(table, rates);
+    std::optional<cpu::LastLayer> last_layer = last_layer_of(last);
+    // Looked at before anything reads y.
+    const std::int64_t columns =
+        last_layer ? last_layer->outputs
+                   : columns_of(traits_of(likelihood_kind(kind)).shape, network.output_size());
     const cpu::Rows<T> rows = py::isinstance<py::tuple>(x)
                                   ? stored_rows(x.cast<py::tuple>(), network.input_size())
                                   : rows_of<T>(x, network.input_size(), x_);
-    y_ = checked<T>(y, "y", {x_.shape(0), kAny});
+    y_ = checked<T>(y, "y", {x_.shape(0), columns});
     if (x_.shape(0) < 1) throw py::value_error("[_core] expected at least 1 row of x");
     if (!centre.is_none()) centre_ = checked<T>(centre, "centre", {kAny});
     if (!weights.is_none()) weights_ = checked<T>(weights, "weights", {x_.shape(0)});
@@ -113,12 +118,8 @@ class Density {
         std::move(network), prior_of(prior), likelihood_kind(kind),
         LikelihoodParameters{scale, shape}, rows, data<T>(y_), x_.shape(0),
         cpu::Temperatures{temperature, likelihood_temperature}, masks, concrete,
-        centre.is_none() ? nullptr : data<T>(centre_), last_layer_of(last), scales_of(scales),
+        centre.is_none() ? nullptr : data<T>(centre_), std::move(last_layer), scales_of(scales),
         weights.is_none() ? nullptr : data<T>(weights_));
-    if (y_.shape(1) != native_->targets()) {
-      throw py::value_error("[_core] expected y with " + std::to_string(native_->targets()) +
-                            " columns, got " + std::to_string(y_.shape(1)));
-    }
     if (!centre.is_none() && centre_.shape(0) != dim()) {
       throw py::value_error("[_core] expected centre of " + std::to_string(dim()) +
                             " numbers, got " + std::to_string(centre_.shape(0)));
@@ -146,7 +147,7 @@ class Density {
 
   // By which XLA programs find this density while it lives.
   std::int64_t xla_number() const {
-    if (masks_) throw py::value_error("[_core] expected a density without dropout masks");
+    needs_no_masks();
     needs_one_process();
     static std::mutex asked;  // by two threads at once; nothing in here calls Python
     const std::scoped_lock lock(asked);
@@ -157,13 +158,12 @@ class Density {
   // theta with the weights of the layer that is integrated out, (chains, dim + K J).
   FloatArray complete(const py::object& theta, std::uint64_t seed, std::uint64_t step,
                       const py::object& chain_ids, const InterruptFlag* interrupt) const {
-    const std::int64_t chains = chains_of(theta);
-    const py::array at = checked<T>(theta, "theta", {chains, dim()}),
+    const std::int64_t chains = chains_of(theta, "position");
+    const py::array at = checked<T>(theta, "position", {chains, dim()}),
                     ids = checked<std::uint32_t>(chain_ids, "chains", {chains});
     const cpu::LastLayer* last = native_->last();
-    if (last == nullptr || step >> 40 != 0) {
-      throw py::value_error("[_core] expected a last layer integrated out, and step < 2^40");
-    }
+    if (last == nullptr) throw py::value_error("[_core] expected a last layer integrated out");
+    check_steps("step", step, 1);
     py::array_t<T> out = empty<T>({chains, dim() + last->terms() * last->outputs});
     T* to = out.mutable_data();
     PythonPoll poll(interrupt);
@@ -179,7 +179,7 @@ class Density {
 
   Arrays<double, double, FloatArray> value_and_grad(const py::object& theta, const py::object& rows,
                                                     const InterruptFlag* interrupt) const {
-    const std::int64_t chains = chains_of(theta);
+    const std::int64_t chains = chains_of(theta, "theta");
     py::array_t<T> grad = empty<T>({chains, dim()});
     const Arrays<double, double> terms = evaluate(theta, rows, interrupt, grad.mutable_data());
     return py::make_tuple(terms[0], terms[1], grad);
@@ -191,7 +191,8 @@ class Density {
                                                            std::uint64_t seed, std::uint64_t step,
                                                            std::uint32_t sample,
                                                            const InterruptFlag* interrupt) const {
-    py::array_t<T> grad = empty<T>({chains_of(theta), dim()});
+    if (!masks_) throw py::value_error("[_core] expected a density with dropout masks");
+    py::array_t<T> grad = empty<T>({chains_of(theta, "theta"), dim()});
     const cpu::Masks masks{seed, step, sample};
     const Arrays<double, double> terms =
         evaluate(theta, rows, interrupt, grad.mutable_data(), &masks);
@@ -203,32 +204,27 @@ class Density {
     return evaluate(theta, rows, interrupt, nullptr);
   }
 
-  // theta, first and second moments (None stays None), failed step or -1, largest |gradient|.
+  // Position, first and second moments (None stays None), failed step or -1, largest |gradient|.
   // kept (C, K, dim) is filled with the positions after the steps `keep` (K,) of the call.
   py::typing::Tuple<FloatArray, py::object, py::object, py::array_t<std::int64_t>,
                     py::array_t<double>>
-  advance(const py::object& theta, const py::object& first, const py::object& second,
+  advance(const py::object& position, const py::object& first, const py::object& second,
           std::uint64_t seed, const py::object& chain_ids, std::uint64_t first_step,
           std::int64_t batch_rows, const py::object& step_size, const py::object& noise, int rule,
           double prior, double friction, double previous, double decay1, double decay2,
           double epsilon, std::uint64_t adapt_until, const InterruptFlag* interrupt,
           const py::object& keep, const py::object& kept) const {
-    const std::int64_t chains = chains_of(theta), n = dim();
+    const std::int64_t chains = chains_of(position, "position"), n = dim();
     const py::array ids = checked<std::uint32_t>(chain_ids, "chains", {chains});
     const py::array eps = checked<double>(step_size, "step_size", {kAny});
     const py::array factor = checked<double>(noise, "noise", {eps.shape(0)});
-    const auto count = static_cast<std::uint64_t>(eps.shape(0));
+    const std::int64_t count = eps.shape(0);
     needs_rows();
-    if (batch_rows < 1 || batch_rows > rows() || rule < 0 || rule >= cpu::kRuleCount || count < 1 ||
-        (first_step + count) >> 40 != 0) {
-      throw py::value_error("[_core] expected 1 <= batch_rows <= N, a rule in 0..2, steps < 2^40");
-    }
-    const KeptPositions<T> keeps(keep, kept, chains, static_cast<std::int64_t>(count), n);
-    const bool wants_first = rule != 0, wants_second = rule == 2;
-    if ((wants_first && first.is_none()) || (wants_second && second.is_none())) {
-      throw py::value_error("[_core] expected the moments of the rule, got None");
-    }
-    py::array_t<T> q = copied<T>(theta, "theta", chains, n);
+    check_range("batch_size", batch_rows, 1, rows());
+    check_range("rule", rule, 0, cpu::kRuleCount - 1);
+    check_steps("first_step", first_step, count);
+    const KeptPositions<T> keeps(keep, kept, chains, count, n);
+    py::array_t<T> q = copied<T>(position, "position", chains, n);
     py::object m1 = py::none(), m2 = py::none();
     T *firsts = nullptr, *seconds = nullptr;
     const auto copy = [&](const py::object& from, const char* name, py::object& to, T*& values) {
@@ -241,7 +237,7 @@ class Density {
     copy(second, "second", m2, seconds);
     const cpu::StochasticSteps steps{seed,
                                      first_step,
-                                     static_cast<std::int64_t>(count),
+                                     count,
                                      batch_rows,
                                      data<std::uint32_t>(ids),
                                      data<double>(eps),
@@ -284,14 +280,12 @@ class Density {
     const std::int64_t n = dim();
     const py::array eps = checked<double>(step_size, "step_size", {kAny});
     const py::array weights = checked<double>(kl_weight, "kl_weight", {eps.shape(0)});
-    const auto count = static_cast<std::int64_t>(eps.shape(0));
+    const std::int64_t count = eps.shape(0);
     needs_rows();
-    if (batch_rows < 1 || batch_rows > rows() || samples < 1 || count < 1 || estimator < 0 ||
-        estimator >= static_cast<int>(cpu::Estimator::kCount) ||
-        (first_step + static_cast<std::uint64_t>(count)) >> 40 != 0) {
-      throw py::value_error(
-          "[_core] expected 1 <= batch_rows <= N, samples >= 1, estimator in 0..2, steps < 2^40");
-    }
+    check_range("batch_size", batch_rows, 1, rows());
+    check_range("num_samples", samples, 1, kMostSamples);
+    check_range("estimator", estimator, 0, static_cast<int>(cpu::Estimator::kCount) - 1);
+    check_steps("first_step", first_step, count);
     py::array_t<T> moved = copied<T>(state, "state", 6, n);
     py::array_t<double> records = empty<double>({3, count});
     T* s = moved.mutable_data();
@@ -327,7 +321,8 @@ class Density {
       const py::object& position, const py::object& momentum, const py::object& grad,
       const py::object& step_size, const py::object& num_steps, const py::object& inverse_mass,
       const InterruptFlag* interrupt) const {
-    const std::int64_t chains = chains_of(position), n = dim();
+    needs_no_masks();
+    const std::int64_t chains = chains_of(position, "position"), n = dim();
     const py::array eps = checked<double>(step_size, "step_size", {chains});
     const Steps steps(num_steps, chains);
     const Mass<T> mass(inverse_mass, chains, n);
@@ -370,20 +365,19 @@ class Density {
       const py::object& length, const py::object& num_steps, const py::object& scale,
       const py::object& blocks, const py::object& matrices, bool turns,
       const InterruptFlag* interrupt) const {
-    const std::int64_t chains = chains_of(position), n = dim();
+    needs_no_masks();
+    const std::int64_t chains = chains_of(position, "position"), n = dim();
     const InputMixing<T> mixing(blocks, matrices, chains, n);
     const py::array ids = checked<std::uint32_t>(chain_ids, "chains", {chains});
     const py::array eps = checked<double>(step_size, "step_size", {chains});
     const py::array lengths = checked<double>(length, "decoherence_length", {chains});
     const Steps steps(num_steps, chains);
-    const Mass<T> scales(scale, chains, n);
+    const Mass<T> scales(scale, chains, n, "scale");
     const std::int64_t most = *std::max_element(steps.values, steps.values + chains);
-    if (n < 2 || integrator < 0 || integrator >= kIntegratorCount ||
-        most >= std::int64_t{1} << 32 ||
-        (first_step + static_cast<std::uint64_t>(most)) >> 40 != 0) {
-      throw py::value_error(
-          "[_core] expected at least 2 parameters, an integrator in 0..1, steps < 2^40");
-    }
+    if (n < 2) throw py::value_error("[_core] expected at least 2 parameters, got 1");
+    check_range("integrator", integrator, 0, kIntegratorCount - 1);
+    check_range("num_steps", most, 1, (std::int64_t{1} << 32) - 1);
+    check_steps("first_step", first_step, most);
     py::array_t<T> q = copied<T>(position, "position", chains, n),
                    u = copied<T>(velocity, "velocity", chains, n),
                    g = copied<T>(grad, "grad", chains, n);
@@ -426,7 +420,8 @@ class Density {
       const py::object& step_size, const py::object& num_steps, const py::object& inverse_mass,
       std::uint64_t seed, std::uint64_t step, const py::object& chain_ids, double threshold,
       const InterruptFlag* interrupt) const {
-    const std::int64_t chains = chains_of(position), n = dim();
+    needs_no_masks();
+    const std::int64_t chains = chains_of(position, "position"), n = dim();
     const py::array eps = checked<double>(step_size, "step_size", {chains}),
                     ids = checked<std::uint32_t>(chain_ids, "chains", {chains}),
                     parts = checked<double>(terms, "terms", {chains, 2});
@@ -434,7 +429,7 @@ class Density {
     const Mass<T> mass(inverse_mass, chains, n);
     const py::array start = checked<T>(position, "position", {chains, n}),
                     slope = checked<T>(grad, "grad", {chains, n});
-    if (step >> 40 != 0) throw py::value_error("[_core] expected step < 2^40");
+    check_steps("step", step, 1);
     py::array_t<T> q = empty<T>({chains, n}), g = empty<T>({chains, n});
     py::array_t<double> end_terms = empty<double>({chains, 2}), reals = empty<double>({4, chains});
     py::array_t<std::int64_t> made = empty<std::int64_t>({chains});
@@ -501,7 +496,8 @@ class Density {
                   const py::object& keep, const py::object& kept, double seconds,
                   const InterruptFlag* interrupt) const {
     // Arguments.
-    const std::int64_t chains = chains_of(position), n = dim();
+    needs_no_masks();
+    const std::int64_t chains = chains_of(position, "position"), n = dim();
     const cpu::LastLayer* last = native_->last();
     const std::int64_t whole = n + (last != nullptr ? last->terms() * last->outputs : 0);
     const py::array ids = checked<std::uint32_t>(chain_ids, "chains", {chains}),
@@ -512,9 +508,10 @@ class Density {
     const Mass<T> mass(inverse_mass, chains, n);
     const std::int64_t told = keeps.shape(0);
     if (count < 1 || most < 1 || brief < 1 || most_on_average < 1 || !(length >= 0.0) ||
-        updates < 0 || settled < 0 || (step + static_cast<std::uint64_t>(count)) >> 40 != 0) {
-      throw py::value_error("[_core] expected at least 1 transition and leapfrog, steps < 2^40");
+        updates < 0 || settled < 0 || !(seconds >= 0.0)) {
+      throw py::value_error("[_core] expected at least 1 transition and leapfrog");
     }
+    check_steps("step", step, count);
     for (std::int64_t i = 0; i < told; ++i) {
       const std::int64_t at = data<std::int64_t>(keeps)[i];
       if (at < (i == 0 ? 0 : data<std::int64_t>(keeps)[i - 1] + 1) || at >= count) {
@@ -600,7 +597,8 @@ class Density {
       const py::object& terms, const py::object& step_size, const py::object& inverse_mass,
       std::uint64_t seed, std::uint64_t step, const py::object& chain_ids, int max_depth,
       double threshold, const InterruptFlag* interrupt) const {
-    const std::int64_t chains = chains_of(position), n = dim();
+    needs_no_masks();
+    const std::int64_t chains = chains_of(position, "position"), n = dim();
     const py::array eps = checked<double>(step_size, "step_size", {chains}),
                     ids = checked<std::uint32_t>(chain_ids, "chains", {chains}),
                     parts = checked<double>(terms, "terms", {chains, 2});
@@ -608,10 +606,8 @@ class Density {
     const py::array start = checked<T>(position, "position", {chains, n}),
                     kicks = checked<T>(momentum, "momentum", {chains, n}),
                     slope = checked<T>(grad, "grad", {chains, n});
-    if (max_depth < 1 || max_depth > kMostTreeDepth || step >> 40 != 0) {
-      throw py::value_error("[_core] expected max_depth in 1.." + std::to_string(kMostTreeDepth) +
-                            " and step < 2^40");
-    }
+    check_range("max_tree_depth", max_depth, 1, kMostTreeDepth);
+    check_steps("step", step, 1);
     py::array_t<T> q = empty<T>({chains, n}), g = empty<T>({chains, n});
     py::array_t<double> end_terms = empty<double>({chains, 2}), reals = empty<double>({3, chains});
     py::array_t<std::int64_t> counts = empty<std::int64_t>({4, chains});
@@ -702,15 +698,22 @@ class Density {
       throw py::value_error("[_core] expected all rows where the last layer is integrated out");
     }
   }
-  std::int64_t chains_of(const py::object& theta) const {
-    return checked<T>(theta, "theta", {kAny, dim()}).shape(0);
+  // Every pass of a density with masks has to be told which.
+  void needs_no_masks() const {
+    if (masks_) throw py::value_error("[_core] expected a density without dropout masks");
+  }
+  std::int64_t chains_of(const py::object& theta, const char* name) const {
+    const std::int64_t chains = checked<T>(theta, name, {kAny, dim()}).shape(0);
+    if (chains > 0) return chains;
+    throw py::value_error("[_core] expected " + std::string(name) + " of at least 1 chain, got 0");
   }
 
   Arrays<double, double> evaluate(const py::object& theta, const py::object& rows,
                                   const InterruptFlag* interrupt, T* grad,
                                   const cpu::Masks* masks = nullptr) const {
-    const py::array at = checked<T>(theta, "theta", {kAny, dim()});
-    const std::int64_t chains = at.shape(0);
+    if (masks == nullptr) needs_no_masks();
+    const std::int64_t chains = chains_of(theta, "theta");
+    const py::array at = checked<T>(theta, "theta", {chains, dim()});
     py::array subset;
     const std::int64_t* numbers = nullptr;
     std::int64_t count = 0;
@@ -812,16 +815,16 @@ void bind_density(py::module_& module) {
            py::arg("rows") = py::none(), py::arg("interrupt") = nullptr)
       .def("complete", method(&D32::complete, &D64::complete), py::arg("theta"), py::arg("seed"),
            py::arg("step"), py::arg("chains"), py::arg("interrupt") = nullptr)
-      .def("advance", method(&D32::advance, &D64::advance), py::arg("theta"), py::arg("first"),
+      .def("advance", method(&D32::advance, &D64::advance), py::arg("position"), py::arg("first"),
            py::arg("second"), py::arg("seed"), py::arg("chains"), py::arg("first_step"),
-           py::arg("batch_rows"), py::arg("step_size"), py::arg("noise"), py::arg("rule"),
+           py::arg("batch_size"), py::arg("step_size"), py::arg("noise"), py::arg("rule"),
            py::arg("prior"), py::arg("friction"), py::arg("previous"), py::arg("decay1"),
            py::arg("decay2"), py::arg("epsilon"), py::arg("adapt_until"),
            py::arg("interrupt") = nullptr, py::arg("keep") = py::none(),
            py::arg("kept") = py::none())
       .def("advance_variational", method(&D32::advance_variational, &D64::advance_variational),
-           py::arg("state"), py::arg("seed"), py::arg("first_step"), py::arg("batch_rows"),
-           py::arg("samples"), py::arg("estimator"), py::arg("closed"), py::arg("step_size"),
+           py::arg("state"), py::arg("seed"), py::arg("first_step"), py::arg("batch_size"),
+           py::arg("num_samples"), py::arg("estimator"), py::arg("closed"), py::arg("step_size"),
            py::arg("kl_weight"), py::arg("decay1"), py::arg("decay2"), py::arg("epsilon"),
            py::arg("interrupt") = nullptr)
       .def("leapfrog", method(&D32::leapfrog, &D64::leapfrog), py::arg("position"),
@@ -848,7 +851,7 @@ void bind_density(py::module_& module) {
       .def("no_u_turn", method(&D32::no_u_turn, &D64::no_u_turn), py::arg("position"),
            py::arg("momentum"), py::arg("grad"), py::arg("terms"), py::arg("step_size"),
            py::arg("inverse_mass"), py::arg("seed"), py::arg("step"), py::arg("chains"),
-           py::arg("max_depth"), py::arg("threshold"), py::arg("interrupt") = nullptr);
+           py::arg("max_tree_depth"), py::arg("threshold"), py::arg("interrupt") = nullptr);
   module.def("prior_constants", &prior_constants_of, py::arg("prior"));
   module.def(
       "xla_log_density", [] { return py::capsule(reinterpret_cast<void*>(&cpu::xla_log_density)); },

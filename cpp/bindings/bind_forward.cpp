@@ -127,6 +127,9 @@ Arrays<double, double, double, double> moments_of(const py::object& table, const
   if (samples < 1 || rows.shape(0) < 1) {
     throw py::value_error("[_core] expected samples and rows >= 1");
   }
+  if (traits.shape == LikelihoodShape::kMeanAndScale && network.output_size() % 2 != 0) {
+    throw py::value_error("[_core] expected an even number of outputs");
+  }
   source.check(0, samples, network.dim() + (traits.learns_noise ? 1 : 0));
   const std::int64_t n = rows.shape(0);
   const std::int64_t width = means_of(traits.shape, network.output_size());

@@ -59,7 +59,7 @@ py::array_t<std::uint32_t> philox4x32(const py::object& counters, const py::obje
 // Rows begin..begin+count-1 of an epoch in their order.
 py::array_t<std::int64_t> epoch_rows(std::int64_t rows, std::uint64_t seed, std::uint32_t chain,
                                      std::uint64_t epoch, std::int64_t begin, std::int64_t count) {
-  if (rows < 1 || begin < 0 || count < 0 || begin + count > rows || epoch >> 40 != 0) {
+  if (rows < 1 || begin < 0 || count < 0 || count > rows - begin || epoch >> 40 != 0) {
     throw py::value_error("[_core] expected 0 <= begin, begin + count <= rows, epoch < 2^40");
   }
   py::array_t<std::int64_t> out = empty<std::int64_t>({count});

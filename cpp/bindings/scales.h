@@ -15,7 +15,7 @@ inline std::vector<cpu::ScaleSegment> scales_of(const py::object& scales) {
   const py::array table = checked<double>(scales, "scales", {kAny, 8});
   for (py::ssize_t i = 0; i < table.shape(0); ++i) {
     const double* row = data<double>(table) + 8 * i;
-    const auto number = [row](int k) { return static_cast<std::int64_t>(row[k]); };
+    const auto number = [row](int k) { return whole("scales", row[k], -1); };
     segments.push_back(
         {number(0), number(1), number(2), number(3), number(4), number(5), number(6), row[7]});
   }

@@ -53,53 +53,16 @@ std::vector<std::int64_t> columns_of_layer(const ribbit_layer& row) {
 }
 static_assert(static_cast<int>(Column::kCount) == 25);  // one line each
 
-constexpr std::int64_t kMostScalars = std::int64_t{1} << 34;  // of a data row, of the parameters
-
-// Sizes whose products overflow are kept away from the table's own checks.
-void check_layer(const char* function, const ribbit_layer& row) {
-  for (const std::int64_t size :
-       {row.in_size, row.out_size, row.argument, row.height, row.width, row.channels,
-        row.kernel_height, row.kernel_width, row.stride_height, row.stride_width, row.pad_top,
-        row.pad_left, row.out_height, row.out_width, row.out_channels, row.dilation_height,
-        row.dilation_width}) {
-    needs(size >= 0 && size <= kMostScalars, function, "sizes of a layer in 0..2^34");
-  }
-  for (const std::int64_t place : {row.weight, row.bias, row.third}) {
-    needs(place >= -1 && place <= kMostScalars, function, "places in 0..2^34, or -1");
-  }
-  const double most = static_cast<double>(std::numeric_limits<std::int64_t>::max()) / 4096;
-  const auto product = [](std::initializer_list<std::int64_t> sizes) {
-    double p = 1;
-    for (const std::int64_t size : sizes) p *= static_cast<double>(std::max<std::int64_t>(size, 1));
-    return p;
-  };
-  needs(product({row.in_size, row.out_size}) < most &&
-            product({row.kernel_height, row.kernel_width, row.channels, row.out_channels,
-                     row.out_height, row.out_width}) < most &&
-            product({row.height, row.width, row.channels}) < most &&
-            product({row.argument, row.channels}) < most &&
-            product({row.out_channels, row.out_channels, row.width}) < most &&
-            product({row.out_height, row.stride_height}) < most &&
-            product({row.out_width, row.stride_width}) < most &&
-            product({row.kernel_height, row.dilation_height}) < most &&
-            product({row.kernel_width, row.dilation_width}) < most,
-        function, "a layer of fewer than 2^51 multiplications per row");
-  needs(row.rate >= 0.0 && row.rate < 1.0, function, "a rate in [0, 1)");
-}
-
-std::unique_ptr<ribbit_network> network_of(const char* function,
-                                           const std::vector<ribbit_layer>& layers) {
+std::unique_ptr<ribbit_network> network_of(const std::vector<ribbit_layer>& layers) {
   std::vector<std::int64_t> table;
   std::vector<double> rates;
   for (const ribbit_layer& row : layers) {
-    check_layer(function, row);
     const std::vector<std::int64_t> columns = columns_of_layer(row);
     table.insert(table.end(), columns.begin(), columns.end());
     rates.push_back(row.rate);
   }
   auto made = std::make_unique<ribbit_network>(ribbit_network{
       Network::from_table(table.data(), rates.data(), static_cast<std::int64_t>(rates.size())), 0});
-  needs(made->network.dim() <= kMostScalars, function, "at most 2^34 parameters");
   for (const Layer& layer : made->network.layers()) {
     if (layer.op != Op::kEmbedding) continue;
     made->tokens = made->tokens == 0 ? layer.argument : std::min(made->tokens, layer.argument);
@@ -231,7 +194,7 @@ int ribbit_network_create(const ribbit_layer* layers, int64_t count, size_t laye
             kName, "layers of this version of the library, got newer ones");
       bytes += layer_size;
     }
-    *out = network_of(kName, rows).release();
+    *out = network_of(rows).release();
     return RIBBIT_OK;
   });
 }
@@ -270,7 +233,7 @@ int ribbit_network_create_mlp(int64_t inputs, const int64_t* hidden, int64_t num
       }
       in = width;
     }
-    *out = network_of(kName, rows).release();
+    *out = network_of(rows).release();
     return RIBBIT_OK;
   });
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <initializer_list>
+#include <limits>
 #include <stdexcept>
 #include <string>
 
@@ -21,6 +23,39 @@ std::string fault(const Layer& layer) {
   if (row.arrays(layer).weight > 0 && layer.weight_offset < 0) return "offsets inside theta";
   if (layer.bias_offset < -1 || layer.third_offset < -1) return "offsets inside theta";
   return {};
+}
+
+// What is wrong with the numbers of a row and its rate; empty: nothing. Sizes whose products
+// overflow are kept away from all other checks.
+std::string range_fault(const std::int64_t* row, double rate) {
+  const auto at = [row](Column c) { return row[static_cast<std::int64_t>(c)]; };
+  using C = Column;
+  for (const C size : {C::kInSize, C::kOutSize, C::kArgument, C::kHeight, C::kWidth, C::kChannels,
+                       C::kKernelHeight, C::kKernelWidth, C::kStrideHeight, C::kStrideWidth,
+                       C::kPadTop, C::kPadLeft, C::kOutHeight, C::kOutWidth, C::kOutChannels,
+                       C::kDilationHeight, C::kDilationWidth}) {
+    if (at(size) < 0 || at(size) > kMostScalars) return "sizes of a layer in 0..2^34";
+  }
+  for (const C place : {C::kWeightOffset, C::kBiasOffset, C::kThirdOffset}) {
+    if (at(place) < -1 || at(place) > kMostScalars) return "places in 0..2^34, or -1,";
+  }
+  const double most = static_cast<double>(std::numeric_limits<std::int64_t>::max()) / 4096;
+  const auto fits = [&](std::initializer_list<C> sizes) {
+    double product = 1;
+    for (const C size : sizes) product *= static_cast<double>(std::max<std::int64_t>(at(size), 1));
+    return product < most;
+  };
+  if (!fits({C::kInSize, C::kOutSize}) ||
+      !fits({C::kKernelHeight, C::kKernelWidth, C::kChannels, C::kOutChannels, C::kOutHeight,
+             C::kOutWidth}) ||
+      !fits({C::kHeight, C::kWidth, C::kChannels}) || !fits({C::kArgument, C::kChannels}) ||
+      !fits({C::kOutChannels, C::kOutChannels, C::kWidth}) ||
+      !fits({C::kOutHeight, C::kStrideHeight}) || !fits({C::kOutWidth, C::kStrideWidth}) ||
+      !fits({C::kKernelHeight, C::kDilationHeight}) ||
+      !fits({C::kKernelWidth, C::kDilationWidth})) {
+    return "fewer than 2^51 multiplications per row of data";
+  }
+  return rate >= 0.0 && rate < 1.0 ? "" : "a rate in [0, 1)";
 }
 
 }  // namespace
@@ -76,6 +111,8 @@ Network Network::from_table(const std::int64_t* table, const double* rates, std:
     if (at(Column::kOp) < 0 || at(Column::kOp) >= kOps) {
       fail("an op in 0.." + std::to_string(kOps - 1));
     }
+    const std::string outside = range_fault(row, rates[r]);
+    if (!outside.empty()) fail(outside);
     const Layer layer{
         static_cast<Op>(at(Column::kOp)),
         at(Column::kInSize),
@@ -113,6 +150,9 @@ Network Network::from_table(const std::int64_t* table, const double* rates, std:
     network.multiplications_ += layer.multiplications();
     sizes.push_back(layer.out_size);
     network.layers_.push_back(layer);
+  }
+  if (network.dim_ > kMostScalars) {
+    throw std::invalid_argument("[Network] expected at most 2^34 parameters");
   }
   if (network.dim_ == 0) {
     throw std::invalid_argument("[Network] expected a layer with parameters, got none");

@@ -65,6 +65,8 @@ inline constexpr const char* kColumnNames[] = {"op",
                                                "dilation_width"};
 static_assert(std::size(kColumnNames) == static_cast<std::size_t>(Column::kCount));
 
+inline constexpr std::int64_t kMostScalars = std::int64_t{1} << 34;  // of a row, of the parameters
+
 class Network {
  public:
   // table: (rows, Column::kCount), rates: (rows,). Throws std::invalid_argument on a table that

@@ -39,6 +39,7 @@ __all__: list[str] = [
     "put_draw",
     "reparameterize",
     "require_memory",
+    "rule_moments",
     "scaled_weights",
     "set_num_threads",
     "xla_log_density",
@@ -83,13 +84,13 @@ class LogDensity:
     ) -> None: ...
     def advance(
         self,
-        theta: typing.Any,
+        position: typing.Any,
         first: typing.Any,
         second: typing.Any,
         seed: typing.SupportsInt | typing.SupportsIndex,
         chains: typing.Any,
         first_step: typing.SupportsInt | typing.SupportsIndex,
-        batch_rows: typing.SupportsInt | typing.SupportsIndex,
+        batch_size: typing.SupportsInt | typing.SupportsIndex,
         step_size: typing.Any,
         noise: typing.Any,
         rule: typing.SupportsInt | typing.SupportsIndex,
@@ -115,8 +116,8 @@ class LogDensity:
         state: typing.Any,
         seed: typing.SupportsInt | typing.SupportsIndex,
         first_step: typing.SupportsInt | typing.SupportsIndex,
-        batch_rows: typing.SupportsInt | typing.SupportsIndex,
-        samples: typing.SupportsInt | typing.SupportsIndex,
+        batch_size: typing.SupportsInt | typing.SupportsIndex,
+        num_samples: typing.SupportsInt | typing.SupportsIndex,
         estimator: typing.SupportsInt | typing.SupportsIndex,
         closed: bool,
         step_size: typing.Any,
@@ -274,7 +275,7 @@ class LogDensity:
         seed: typing.SupportsInt | typing.SupportsIndex,
         step: typing.SupportsInt | typing.SupportsIndex,
         chains: typing.Any,
-        max_depth: typing.SupportsInt | typing.SupportsIndex,
+        max_tree_depth: typing.SupportsInt | typing.SupportsIndex,
         threshold: typing.SupportsFloat | typing.SupportsIndex,
         interrupt: InterruptFlag | None = None,
     ) -> tuple[
@@ -476,6 +477,11 @@ def reparameterize(
     step: typing.SupportsInt | typing.SupportsIndex = 0,
 ) -> numpy.typing.NDArray[numpy.float32 | numpy.float64]: ...
 def require_memory(bytes: typing.SupportsInt | typing.SupportsIndex, what: str) -> None: ...
+def rule_moments() -> dict[str, int]:
+    """
+    Arrays of moments that each rule of stochastic gradients needs, by its name.
+    """
+
 def scaled_weights(
     theta: typing.Any, scales: typing.Any
 ) -> numpy.typing.NDArray[numpy.float32 | numpy.float64]: ...

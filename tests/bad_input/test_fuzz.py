@@ -1,4 +1,4 @@
-"""32,000 malformed calls over the whole public surface, made in a process of their own.
+"""36,000 malformed calls over the whole public surface, made in a process of their own.
 
 Every call has one or two wrong arguments (``tests/support/fuzz``): nothing may crash or hang, at
 least 98 % of the calls must be refused with a sentence that names the argument, and what passes is
@@ -22,6 +22,13 @@ def test_all():
     for case in found:  # the list says no more than is true
         if case["verdict"] == "clear" and "," not in case["wrong"]:
             assert (case["call"], case["wrong"]) not in ACCEPTED, case
+
+
+def test_nothing_that_the_native_module_is_given_ends_the_process():
+    """Its callers check and name arguments; it only must not crash, nor run on."""
+    found = run(0, 1, face="core")
+    assert len(found) > 2_000
+    assert not [case for case in found if case["verdict"] in ("crash", "hang")]
 
 
 def test_there_are_enough_cases():

@@ -9,7 +9,7 @@ import pytest
 
 import ribbit as rb
 from ribbit import _core
-from ribbit._arrays import random_numbers
+from ribbit._arrays import random_numbers, update_rules
 from ribbit._backends import codes
 from ribbit._backends.cuda.layers import op_table
 from ribbit.models import layers
@@ -81,7 +81,8 @@ def test_codes_are_those_of_the_core() -> None:
     """As `_core` exports them; each kind of a prior or likelihood is a class of that name."""
     exported = _core.codes()
     tables = {name: getattr(codes, name) for name in exported if hasattr(codes, name)}
-    assert set(exported) - set(tables) == {"PURPOSES"}
+    assert set(exported) - set(tables) == {"PURPOSES", "RULES"}
+    assert list(update_rules.RULES.items()) == sorted(exported["RULES"].items(), key=lambda i: i[1])
     for name, table in tables.items():
         numbers = dict(zip(table, range(len(table)), strict=True))
         assert numbers == exported[name], name

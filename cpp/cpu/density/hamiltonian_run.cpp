@@ -158,7 +158,7 @@ class RoundLength {
  private:
   static constexpr double kInterval = std::chrono::duration<double>(Poll::kInterval).count();
   static std::int64_t rounded(double length) {
-    return static_cast<std::int64_t>(std::clamp(length, 1.0, 1e6));
+    return static_cast<std::int64_t>(std::fmin(std::fmax(length, 1.0), 1e6));  // NaN is 1
   }
   std::int64_t length_;
 };

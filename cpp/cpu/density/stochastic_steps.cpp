@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
+#include <string>
 
 #include "core/update_hd.h"
 #include "cpu/density/chains.h"
@@ -61,6 +63,12 @@ UpdateStep<T> update_step(const StochasticSteps& steps, std::int64_t i, std::uin
 template <class T>
 bool advance(const Evaluator<T>& evaluator, const StochasticSteps& steps, T* theta, T* first,
              T* second, std::int64_t chains, StochasticOutcome* outcomes, Poll* poll, T* kept) {
+  const RuleRow& rule = kRules[steps.rule];
+  if ((rule.moments > 0 && first == nullptr) || (rule.moments > 1 && second == nullptr)) {
+    throw std::invalid_argument("[advance] expected " +
+                                std::string(rule.moments > 1 ? "first and second" : "first") +
+                                " of the rule " + rule.name + ", got None");
+  }
   const KernelTable<T>& k = kernels<T>();
   const Pass pass(evaluator, steps.batch_rows, steps.num_steps, chains);
   const Batch<T>* everything = pass.all ? &evaluator.full_batch() : nullptr;

@@ -30,8 +30,14 @@ enum UpdateRule : int {
   kRuleKinetic = 3,
   kRuleCount
 };
-inline constexpr const char* kRuleNames[] = {"langevin", "friction", "adam", "kinetic"};
-static_assert(sizeof kRuleNames == kRuleCount * sizeof *kRuleNames);
+// moments: how many arrays a rule needs beside the position, the first moment before the second. A
+// Langevin step that is given a second moment is preconditioned by it.
+struct RuleRow {
+  const char* name;
+  int moments;
+};
+inline constexpr RuleRow kRules[] = {{"langevin", 0}, {"friction", 1}, {"adam", 2}, {"kinetic", 2}};
+static_assert(sizeof kRules == kRuleCount * sizeof *kRules);
 
 // The constants of one step. Unused ones are ignored.
 template <class T>

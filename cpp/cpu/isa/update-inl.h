@@ -116,9 +116,11 @@ static bool update_loop(const UpdateStep<T>& s, std::int64_t n, const Rule& rule
   return sum == T(0);
 }
 
-template <class T, class Update>
+template <class T, UpdateRule kRule, class Update>
 static bool update_by(const UpdateStep<T>& s, const T* g, std::int64_t n, T* theta, T* first,
                       T* second) {
+  static_assert(Update::kFirst == (kRules[kRule].moments > 0));
+  static_assert(Update::kSecond || kRules[kRule].moments < 2);
   return update_loop(s, n, UpdateRange<T, Update>(s, g, theta, first, second));
 }
 
@@ -127,14 +129,16 @@ static bool update(UpdateRule rule, const UpdateStep<T>& s, const T* g, std::int
                    T* first, T* second) {
   switch (rule) {
     case kRuleLangevin:
-      return second == nullptr ? update_by<T, LangevinUpdate>(s, g, n, theta, first, second)
-                               : update_by<T, PreconditionedUpdate>(s, g, n, theta, first, second);
+      if (second != nullptr) {
+        return update_by<T, kRuleLangevin, PreconditionedUpdate>(s, g, n, theta, first, second);
+      }
+      return update_by<T, kRuleLangevin, LangevinUpdate>(s, g, n, theta, first, second);
     case kRuleFriction:
-      return update_by<T, FrictionUpdate>(s, g, n, theta, first, second);
+      return update_by<T, kRuleFriction, FrictionUpdate>(s, g, n, theta, first, second);
     case kRuleAdam:
-      return update_by<T, AdamUpdate>(s, g, n, theta, first, second);
+      return update_by<T, kRuleAdam, AdamUpdate>(s, g, n, theta, first, second);
     case kRuleKinetic:
-      return update_by<T, KineticUpdate>(s, g, n, theta, first, second);
+      return update_by<T, kRuleKinetic, KineticUpdate>(s, g, n, theta, first, second);
     case kRuleCount:
       break;
   }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <limits>
+#include <stdexcept>
 
 #include "cpu/system/dispatch.h"
 #include "cpu/system/threads.h"
@@ -30,6 +31,7 @@ double measure(double seconds) {
 }  // namespace
 
 double fma_peak_gflops(double seconds, int bits) {
+  if (!(seconds <= 60.0)) throw std::invalid_argument("[fma_peak_gflops] expected seconds <= 60");
   return bits == 64 ? measure<double>(seconds) : measure<float>(seconds);
 }
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FloatArray",
     "all_true",
+    "blame",
     "boolean",
     "chain_ids",
     "choice",
@@ -32,6 +33,7 @@ __all__ = [
     "fraction",
     "integer",
     "integer_array",
+    "interrupt_flag",
     "items",
     "mapping",
     "matched",
@@ -138,6 +140,42 @@ def integer(
     if maximum is not None and number > maximum:
         raise ValueError(f"[{function}] expected {name} <= {maximum}, got {summary(value)}")
     return number
+
+
+def blame(
+    function: str,
+    error: Exception,
+    *,
+    arrays: Mapping[str, object] | None = None,
+    whole: Mapping[str, object] | None = None,
+    reals: Mapping[str, object] | None = None,
+    interrupt: object = None,
+) -> None:
+    """Raise an error of the core as one of `function`, if it is about one of its arguments.
+
+    The core names arrays by itself, but for what is none (`arrays`). The rest is looked at here,
+    after the call: before each call it would cost more than a step of a small network.
+    """
+    text = str(error)
+    if text.startswith("[_core] "):
+        raise type(error)(f"[{function}] {text.removeprefix('[_core] ')}") from None
+    for name, value in (arrays or {}).items():
+        if value is not None and not isinstance(value, np.ndarray):
+            numeric(function, name, value)
+    for name, value in (whole or {}).items():
+        most = 2**64 - 1 if name in ("seed", "adapt_until") else 2**63 - 1
+        integer(function, name, value, minimum=0, maximum=most)
+    for name, value in (reals or {}).items():
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise TypeError(f"[{function}] expected {name} as a number, got {summary(value)}")
+    interrupt_flag(function, interrupt)
+
+
+def interrupt_flag(function: str, value: object) -> None:
+    """Raise TypeError unless `value` is None or an InterruptFlag."""
+    if not isinstance(value, _core.InterruptFlag | None):
+        got = summary(value)
+        raise TypeError(f"[{function}] expected interrupt as an InterruptFlag or None, got {got}")
 
 
 def seed(function: str, value: object) -> int:

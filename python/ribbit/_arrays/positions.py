@@ -20,6 +20,7 @@ from ribbit.protocols import Array
 
 __all__ = [
     "check_inverse_mass",
+    "check_made",
     "drawn_positions",
     "host_position",
     "host_trajectory",
@@ -183,6 +184,18 @@ def per_chain(
         good = (array >= 1) & (array <= _MAX_STEPS)
         all_true(function, f"{name} in [1, {_MAX_STEPS}]", name, array, good)
     return np.ascontiguousarray(array, dtype=dtype)
+
+
+def check_made(function: str, made: object, chains: int) -> None:
+    """Raise unless `made` is None or an array (C,) that numbers of steps can be written to."""
+    if made is None:
+        return
+    if not isinstance(made, np.ndarray) or made.dtype != np.int64 or not made.flags.writeable:
+        raise DTypeError(
+            f"[{function}] expected made as a writable int64 NumPy array, got {summary(made)}"
+        )
+    if made.shape != (chains,):
+        raise ShapeError(f"[{function}] expected made of shape ({chains},), got {summary(made)}")
 
 
 def check_inverse_mass(

@@ -17,7 +17,6 @@ __all__ = [
     "LIKELIHOODS",
     "OPS",
     "PRIORS",
-    "RULES",
     "bits_of",
     "number_of",
 ]
@@ -41,8 +40,6 @@ PRIORS = _ordered("PRIORS")
 LIKELIHOODS = _ordered("LIKELIHOODS")
 """Kinds of likelihoods by the name of their class, "Learned" behind it where the noise is learned;
 ``core/likelihood_hd.h``."""
-RULES = _ordered("RULES")
-"""How stochastic gradients move parameters, as in ``cpu/isa/kernel_table-inl.h``."""
 ESTIMATORS = _ordered("ESTIMATORS")
 """Gradient estimators of a mean-field Gaussian, as in ``cpu/network/mlp_row_noise.h``."""
 INTEGRATORS = _ordered("INTEGRATORS")

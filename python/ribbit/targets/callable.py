@@ -12,7 +12,7 @@ import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._arrays.keywords import explain
-from ribbit._arrays.positions import host_position, host_trajectory
+from ribbit._arrays.positions import check_made, host_position, host_trajectory
 from ribbit._arrays.starts import normal_starts
 from ribbit._backends.cpu import pointer_density
 from ribbit.errors import DTypeError, ShapeError
@@ -266,7 +266,12 @@ class PointerDensity:
         trajectory = host_trajectory(
             name, position, momentum, grad, step_size, num_steps, inverse_mass, _FLOAT64, self.dim
         )
-        position, momentum, lp, grad, counts = self._native.leapfrog(*trajectory, interrupt)
+        check_made(name, made, trajectory[0].shape[0])
+        try:
+            position, momentum, lp, grad, counts = self._native.leapfrog(*trajectory, interrupt)
+        except (TypeError, ValueError) as error:
+            checks.blame(name, error, interrupt=interrupt)
+            raise
         if made is not None:
             made[...] = counts
         return position, momentum, lp[:, None], grad

@@ -14,6 +14,7 @@ import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
+from ribbit._arrays.positions import one_position
 from ribbit.models.model import Model
 from ribbit.targets import prior_table
 from ribbit.targets.information import known_likelihoods, noise_information, roots
@@ -76,6 +77,11 @@ class GaussNewton:
         interrupt : InterruptFlag, optional
             Ends the call from another thread.
 
+        Raises
+        ------
+        TypeError, ValueError
+            If `theta` or `subset` does not fit, or as `subset_size`.
+
         References
         ----------
         Schraudolph (2002), "Fast curvature matrix-vector products for second-order gradient
@@ -84,7 +90,8 @@ class GaussNewton:
         name = "Posterior.gauss_newton"
         self._needs_one_process(name)  # type: ignore[attr-defined]
         first, size = self.subset_size(name, subset)
-        at = np.asarray(theta, np.float64)
+        at = one_position(name, theta, self.dim).astype(np.float64)
+        checks.interrupt_flag(name, interrupt)
         noise = float(at[-1]) if self.likelihood.learns_noise else None
         weight = 1.0 / math.sqrt(self.temperature * self.likelihood_temperature)
         rows = self.x.reshape((-1, *self.model.input_shape))
@@ -112,13 +119,14 @@ class GaussNewton:
 
         Raises
         ------
-        ValueError
-            For a prior whose curvature is not known.
+        TypeError, ValueError
+            If `theta` or `subset` does not fit; for a prior whose curvature is not known.
         """
         name = "Posterior.prior_curvature"
         first, size = self.subset_size(name, subset)
         table = self._spec.table
-        found = prior_curvature(name, table.rows, table.centre, np.asarray(theta, np.float64))
+        at = one_position(name, theta, self.dim).astype(np.float64)
+        found = prior_curvature(name, table.rows, table.centre, at)
         return found[first : first + size] / self.temperature
 
     @property
@@ -138,6 +146,7 @@ class GaussNewton:
                 f"{self.likelihood!r}"
             )
         # log likelihood = -n log(sd) - n log(2 pi) / 2 - residuals / (2 sd^2)
+        one_position("Posterior.residuals", theta, self.dim)
         value = float(self.log_likelihood(theta))  # type: ignore[attr-defined]
         constant = count * (math.log(scale) + 0.5 * math.log(2.0 * math.pi))
         return -2.0 * (value + constant), count
@@ -186,7 +195,7 @@ class GaussNewton:
         name = "Posterior.rescaled"
         self.subset_size(name, "all")
         spec, groups = self._spec, {p.name: p for p in self.model.parameters}
-        for key, value in prior_sd.items():
+        for key, value in checks.mapping(name, "prior_sd", prior_sd).items():
             checks.choice(name, "prior_sd", key, tuple(groups))
             checks.positive(name, "prior_sd", value)
         priors: dict[str, Any] = {}
@@ -216,7 +225,11 @@ class GaussNewton:
 
     def _with(self, spec: DensitySpec, prior: PriorLike, likelihood: Likelihood) -> Any:
         table = prior_table.resolve(
-            "Posterior.rescaled", prior, self.model.parameters, log_noise=spec.log_noise
+            "Posterior.rescaled",
+            prior,
+            self.model.parameters,
+            log_noise=spec.log_noise,
+            dtype=spec.dtype,
         )
         table.spread.flags.writeable = table.mean.flags.writeable = False
         made = dataclasses.replace(spec, prior=prior, likelihood=likelihood, table=table)

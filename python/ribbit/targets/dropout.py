@@ -15,6 +15,7 @@ from ribbit._arrays import positions as positions_
 from ribbit._arrays.checks import FloatArray
 from ribbit._arrays.namespace import from_host, host_dtype, namespace, to_host
 from ribbit._backends.codes import COLUMNS
+from ribbit.errors import DTypeError, ShapeError
 from ribbit.models.layers import Activation, Dense, Dropout, Residual
 from ribbit.targets import likelihoods
 from ribbit.targets.likelihoods import Array64
@@ -161,7 +162,14 @@ class MaskedPosterior(NativeSteps):
         return self._spec.dim
 
     def with_rates(self, theta: FloatArray) -> FloatArray:
-        """Append the logits of the first rates to weights (..., P) where rates are learned."""
+        """Append the logits of the first rates to weights (..., P) where rates are learned.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `theta` is no array or its last axis is not P.
+        """
+        _check_last_axis("MaskedPosterior.with_rates", "theta", theta, self.num_weights)
         if not self.learns_rates:
             return theta
         xp = namespace(theta)
@@ -172,7 +180,14 @@ class MaskedPosterior(NativeSteps):
         return both
 
     def split(self, position: FloatArray) -> tuple[FloatArray, Array64]:
-        """Return weights (P,) and rates (L,) of a position."""
+        """Return weights (P,) and rates (L,) of a position.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `position` is no array or its last axis does not fit.
+        """
+        _check_last_axis("MaskedPosterior.split", "position", position, self.dim)
         if not self.learns_rates:
             return position, self.rates
         logits = to_host(position[self.num_weights :]).astype(np.float64)
@@ -234,6 +249,16 @@ class MaskedPosterior(NativeSteps):
         """What predicts, without the data and without masks."""
         base = self._spec.describe() | {"likelihood": self.likelihood.describe()}
         return NetworkPredictive(self.model, self.likelihood, base, units=self._spec.units)
+
+
+def _check_last_axis(function: str, name: str, value: Any, size: int) -> None:
+    """Raise unless a value is an array (..., size)."""
+    shape = getattr(value, "shape", None)
+    if not isinstance(shape, tuple):
+        got = checks.summary(value)
+        raise DTypeError(f"[{function}] expected {name} as an array (..., {size}), got {got}")
+    if shape[-1:] != (size,):
+        raise ShapeError(f"[{function}] expected {name} of shape (..., {size}), got {shape}")
 
 
 def _rebuild(spec: DensitySpec, options: dict[str, Any]) -> MaskedPosterior:

@@ -14,7 +14,8 @@ import numpy as np
 from ribbit._arrays import checks
 from ribbit._arrays import positions as positions_
 from ribbit._arrays.checks import FloatArray
-from ribbit._backends.codes import ESTIMATORS, INTEGRATORS, RULES
+from ribbit._arrays.update_rules import RULES, check_moments
+from ribbit._backends.codes import ESTIMATORS, INTEGRATORS
 from ribbit.protocols import RowGroup, TransitionDraw, TreeDraw
 from ribbit.targets.likelihoods import Array64
 from ribbit.targets.predictive import NetworkPredictive, check_addresses
@@ -27,6 +28,13 @@ if TYPE_CHECKING:
 __all__ = ["NativeDensity", "NativeSteps"]
 
 _FIRST_ROW = np.zeros(1, dtype=np.int64)
+
+
+def _pair(function: str, name: str, value: object) -> tuple[Any, Any]:
+    """Return a list or tuple of two as a tuple."""
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise TypeError(f"[{function}] expected {name} as two numbers, got {checks.summary(value)}")
+    return value[0], value[1]
 
 
 class NativeSteps:
@@ -79,27 +87,53 @@ class NativeSteps:
         TypeError, ValueError
             If shapes or dtypes do not fit.
         """
+        function = "Posterior.advance"
+        code = RULES[checks.choice(function, "rule", rule, RULES)]
+        check_moments(function, rule, first, second)
+        decays = _pair(function, "decay", decay)
         keeps = () if keep is None else (keep, kept)
-        out: Any = self._native.advance(
-            position,
-            first,
-            second,
-            seed,
-            chains,
-            first_step,
-            batch_size,
-            step_size,
-            noise,
-            RULES[checks.choice("advance", "rule", rule, RULES)],
-            prior,
-            friction,
-            previous_step_size,
-            *decay,
-            epsilon,
-            adapt_until,
-            interrupt,
-            *keeps,
-        )
+        try:
+            out: Any = self._native.advance(
+                position,
+                first,
+                second,
+                seed,
+                chains,
+                first_step,
+                batch_size,
+                step_size,
+                noise,
+                code,
+                prior,
+                friction,
+                previous_step_size,
+                *decays,
+                epsilon,
+                adapt_until,
+                interrupt,
+                *keeps,
+            )
+        except (TypeError, ValueError) as error:
+            checks.blame(
+                function,
+                error,
+                whole={
+                    "seed": seed,
+                    "first_step": first_step,
+                    "batch_size": batch_size,
+                    "adapt_until": adapt_until,
+                },
+                reals={
+                    "prior": prior,
+                    "friction": friction,
+                    "previous_step_size": previous_step_size,
+                    "decay": decays[0],
+                    "decay[1]": decays[1],
+                    "epsilon": epsilon,
+                },
+                interrupt=interrupt,
+            )
+            raise
         return out  # type: ignore[no-any-return]
 
     # Read by the samplers: `keep` is taken. On the method, so that one that replaces it is asked
@@ -262,7 +296,12 @@ class NativeDensity:
             self.dtype,
             self.dim,
         )
-        out = self._native.leapfrog(*trajectory, interrupt)
+        positions_.check_made("Posterior.leapfrog", made, trajectory[0].shape[0])
+        try:
+            out = self._native.leapfrog(*trajectory, interrupt)
+        except (TypeError, ValueError) as error:
+            checks.blame("Posterior.leapfrog", error, interrupt=interrupt)
+            raise
         position, momentum, likelihood, prior, grad, *counts = out
         if made is not None:  # a device makes all of them: a look at each would wait for it
             made[...] = counts[0] if counts else num_steps
@@ -295,11 +334,29 @@ class NativeDensity:
         interrupt: Any = None,
     ) -> TransitionDraw:
         """See `protocols.NativeTransition`, where the arguments are explained."""
-        vectors = map(np.ascontiguousarray, (position, grad, terms, step_size, num_steps))
-        mass = None if inverse_mass is None else np.ascontiguousarray(inverse_mass)
-        q, terms, g, reals, made, flags = self._native.hamiltonian(
-            *vectors, mass, seed, step, chains, divergence_threshold, interrupt
-        )
+        try:
+            vectors = map(np.ascontiguousarray, (position, grad, terms, step_size, num_steps))
+            mass = None if inverse_mass is None else np.ascontiguousarray(inverse_mass)
+            q, terms, g, reals, made, flags = self._native.hamiltonian(
+                *vectors, mass, seed, step, chains, divergence_threshold, interrupt
+            )
+        except Exception as error:
+            checks.blame(
+                "Posterior.hamiltonian",
+                error,
+                arrays={
+                    "position": position,
+                    "grad": grad,
+                    "terms": terms,
+                    "step_size": step_size,
+                    "num_steps": num_steps,
+                    "inverse_mass": inverse_mass,
+                },
+                whole={"seed": seed, "step": step},
+                reals={"divergence_threshold": divergence_threshold},
+                interrupt=interrupt,
+            )
+            raise
         logdensity, energy, error, acceptance = reals
         accepted, diverging = flags
         return TransitionDraw(
@@ -345,24 +402,35 @@ class NativeDensity:
         TypeError, ValueError
             If shapes or dtypes do not fit.
         """
-        out: Any = self._native.isokinetic(
-            position,
-            velocity,
-            grad,
-            terms,
-            seed,
-            chains,
-            first_step,
-            INTEGRATORS[checks.choice("isokinetic", "integrator", integrator, INTEGRATORS)],
-            step_size,
-            decoherence_length,
-            num_steps,
-            scale,
-            blocks,
-            mixing,
-            turns,
-            interrupt,
-        )
+        function = "Posterior.isokinetic"
+        code = INTEGRATORS[checks.choice(function, "integrator", integrator, INTEGRATORS)]
+        try:
+            out: Any = self._native.isokinetic(
+                position,
+                velocity,
+                grad,
+                terms,
+                seed,
+                chains,
+                first_step,
+                code,
+                step_size,
+                decoherence_length,
+                num_steps,
+                scale,
+                blocks,
+                mixing,
+                checks.boolean(function, "turns", turns),
+                interrupt,
+            )
+        except (TypeError, ValueError) as error:
+            checks.blame(
+                function,
+                error,
+                whole={"seed": seed, "first_step": first_step},
+                interrupt=interrupt,
+            )
+            raise
         return out  # type: ignore[no-any-return]
 
     @property
@@ -387,11 +455,29 @@ class NativeDensity:
         interrupt: Any = None,
     ) -> TreeDraw:
         """See `protocols.NativeTree`, where the arguments are explained."""
-        vectors = map(np.ascontiguousarray, (position, momentum, grad, terms, step_size))
-        mass = None if inverse_mass is None else np.ascontiguousarray(inverse_mass)
-        q, terms, g, reals, counts = self._native.no_u_turn(
-            *vectors, mass, seed, step, chains, max_tree_depth, divergence_threshold, interrupt
-        )
+        try:
+            vectors = map(np.ascontiguousarray, (position, momentum, grad, terms, step_size))
+            mass = None if inverse_mass is None else np.ascontiguousarray(inverse_mass)
+            q, terms, g, reals, counts = self._native.no_u_turn(
+                *vectors, mass, seed, step, chains, max_tree_depth, divergence_threshold, interrupt
+            )
+        except Exception as error:
+            checks.blame(
+                "Posterior.no_u_turn",
+                error,
+                arrays={
+                    "position": position,
+                    "momentum": momentum,
+                    "grad": grad,
+                    "terms": terms,
+                    "step_size": step_size,
+                    "inverse_mass": inverse_mass,
+                },
+                whole={"seed": seed, "step": step, "max_tree_depth": max_tree_depth},
+                reals={"divergence_threshold": divergence_threshold},
+                interrupt=interrupt,
+            )
+            raise
         kinetic, error, acceptance = reals
         num_steps, depth, diverging, at_max_depth = counts
         flags = diverging.astype(bool), at_max_depth.astype(bool)
@@ -420,7 +506,9 @@ class NativeDensity:
         TypeError, ValueError
             If shapes or dtypes do not fit.
         """
-        name = checks.choice("advance_variational", "estimator", estimator, ESTIMATORS)
+        function = "Posterior.advance_variational"
+        name = checks.choice(function, "estimator", estimator, ESTIMATORS)
+        decays = _pair(function, "decay", decay)
         if name != "reparam" and self._spec.table.scales is not None:
             raise ValueError(
                 "[BBB] expected estimator='reparam' where scales of weights are learned, "
@@ -428,20 +516,35 @@ class NativeDensity:
             )
         if name != "reparam":  # noise for each row
             check_addresses("BBB", self._predictive.model, self.num_rows)
-        out: Any = self._native.advance_variational(
-            state,
-            seed,
-            first_step,
-            batch_size,
-            num_samples,
-            ESTIMATORS[name],
-            closed,
-            step_size,
-            kl_weight,
-            *decay,
-            epsilon,
-            interrupt,
-        )
+        try:
+            out: Any = self._native.advance_variational(
+                state,
+                seed,
+                first_step,
+                batch_size,
+                num_samples,
+                ESTIMATORS[name],
+                checks.boolean(function, "closed", closed),
+                step_size,
+                kl_weight,
+                *decays,
+                epsilon,
+                interrupt,
+            )
+        except (TypeError, ValueError) as error:
+            checks.blame(
+                function,
+                error,
+                whole={
+                    "seed": seed,
+                    "first_step": first_step,
+                    "batch_size": batch_size,
+                    "num_samples": num_samples,
+                },
+                reals={"decay": decays[0], "decay[1]": decays[1], "epsilon": epsilon},
+                interrupt=interrupt,
+            )
+            raise
         return out  # type: ignore[no-any-return]
 
     @overload

@@ -18,6 +18,7 @@ from ribbit._arrays import checks, device_kernels
 from ribbit._arrays.checks import FloatArray
 from ribbit._arrays.keywords import explain
 from ribbit._arrays.mapped import mapped
+from ribbit._arrays.positions import host_position
 from ribbit._backends import precision as _precision
 from ribbit._backends.precision import Precision
 from ribbit.errors import DataError, ShapeError
@@ -520,7 +521,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         interrupt: Any = None,
     ) -> FloatArray:
         name = "Posterior.complete"
-        theta, single = self._position(name, position)
+        theta, single = host_position(name, "position", position, self.dtype, self.dim)
         place = (
             checks.seed(name, seed),
             checks.integer(name, "step", step, minimum=0, maximum=2**40 - 1),
@@ -528,7 +529,11 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         )
         if len(place[2]) != len(theta):
             raise ShapeError(f"[{name}] expected {len(theta)} chains, got {len(place[2])}")
-        whole: FloatArray = self._native.complete(theta, *place, interrupt)
+        try:
+            whole: FloatArray = self._native.complete(theta, *place, interrupt)
+        except (TypeError, ValueError) as error:
+            checks.blame(name, error, interrupt=interrupt)
+            raise
         return whole[0] if single else whole
 
     # Read by the samplers: `_hamiltonian_run` completes by itself. As on `_hamiltonian`.
@@ -606,7 +611,8 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         In the units that they were given in: what `predictive` takes, up to rounding. With a group
         all ranks call it.
         """
-        every = -(-self.num_rows // max(1, count))
+        most = checks.integer("Posterior.inputs", "count", count)
+        every = -(-self.num_rows // max(1, most))
         if self._spec.ranks is not None:
             return spaced(self._spec.ranks, self.x, every)
         rows = self.x[::every, ...]

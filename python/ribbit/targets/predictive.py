@@ -267,6 +267,12 @@ class NetworkPredictive:
         self, positions: FloatArray, x: npt.ArrayLike
     ) -> tuple[tuple[Array64, ...], bool]:
         """Return running sums over all draws (C, D, P); see `protocols.NativePredictive`."""
+        shape = getattr(positions, "shape", ())
+        if not isinstance(shape, tuple) or len(shape) != 3 or 0 in shape or shape[2] < self.dim:
+            raise ShapeError(
+                f"[predict] expected positions of shape (C, D, {self.dim}), got "
+                f"{checks.summary(positions)}"
+            )
         backend = dispatch.backend_of("predict", positions)
         sums = backend.moments(
             self.network,
@@ -287,7 +293,10 @@ class NetworkPredictive:
     def linearized(self, mode: Array64, subset: str) -> LinearizedNetwork:
         """Return predictions of the network as a linear function of a subset of its weights."""
         first = first_of("predict", self.model, subset)
-        return LinearizedNetwork(self, np.asarray(mode, np.float64), first)
+        at = checks.numeric("predict", "mode", mode)
+        if at.shape != (self.dim,):
+            raise ShapeError(f"[predict] expected mode of shape ({self.dim},), got {at.shape}")
+        return LinearizedNetwork(self, at.astype(np.float64), first)
 
     def normal(self, mode: Array64, subset: str, factor: Array64) -> NormalNetwork | None:
         """Return the same under normal weights in closed form; None where noise is not normal."""
@@ -297,10 +306,18 @@ class NetworkPredictive:
 
     def mask_predictive(self, seed: int, masks: str, rates: Array64) -> NetworkPredictive:
         """Return what predicts with masks of `rates` (L,) by row or shared: see `Masks`."""
+        name = "mask_predictive"
         drops = self.model.table[:, 0] == Dropout.op
+        found, shape = checks.numeric(name, "rates", rates), (int(drops.sum()),)
+        if found.shape != shape:
+            raise ShapeError(
+                f"[{name}] expected rates of shape {shape}, got {checks.summary(found)}"
+            )
+        checks.all_true(name, "rates in [0, 1)", "rates", found, (found >= 0) & (found < 1))
         layer_rates = np.zeros(len(drops))
-        layer_rates[drops] = rates
-        drawn = Masks(tuple(float(r) for r in layer_rates), seed, masks)
+        layer_rates[drops] = found
+        chosen = checks.choice(name, "masks", masks, ("row", "shared"))
+        drawn = Masks(tuple(float(r) for r in layer_rates), checks.seed(name, seed), chosen)
         return dataclasses.replace(self, draws=drawn)
 
     @property

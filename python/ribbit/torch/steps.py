@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit._arrays import random_numbers
+from ribbit._arrays import checks, random_numbers
 from ribbit._arrays.batches import Batches
 from ribbit._arrays.checks import FloatArray
 from ribbit._arrays.threads import Interrupted
+from ribbit._arrays.update_rules import RULES, check_moments
 from ribbit.results.state import StochasticState
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.python_steps import python_steps
@@ -108,7 +109,15 @@ class TorchSteps:
         adapt_until: int,
         interrupt: Any = None,
     ) -> tuple[FloatArray, FloatArray | None, FloatArray | None, npt.NDArray[np.int64], Array64]:
-        """Make stochastic-gradient steps of every chain; see `protocols.NativeSteps`."""
+        """Make stochastic-gradient steps of every chain; see `protocols.NativeSteps`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a rule that is none, and a moment of the rule that is None.
+        """
+        checks.choice("advance", "rule", rule, RULES)
+        check_moments("advance", rule, first, second)
         moved = Rule(
             rule,  # type: ignore[arg-type]
             friction=friction,

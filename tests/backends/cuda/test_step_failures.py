@@ -85,9 +85,9 @@ def test_a_gradient_that_is_nowhere_finite(device):
 def test_wrong_calls(device):
     target = pair(device)[1]
     theta = target.init(chains=3).get()
-    with pytest.raises(ValueError, match="1 <= batch_rows <= N"):
+    with pytest.raises(ValueError, match="1 <= batch_size <= N"):
         steps(target, theta, "langevin", ROWS + 1)
-    with pytest.raises(ValueError, match="expected the moments of the rule, got None"):
+    with pytest.raises(ValueError, match="expected second as an array for rule='adam', got None"):
         steps(target, theta, "adam", 10, moments=(theta, None))
     with pytest.raises(ValueError, match=r"expected position \(2, 77\), got \(3, 77\)"):
         steps(target, theta, "langevin", 10, chains=[0, 1])

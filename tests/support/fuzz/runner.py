@@ -10,7 +10,7 @@ from collections import Counter
 
 from tests.support.paths import ROOT
 
-TOTAL = 32_000
+TOTAL = 36_000
 PATIENCE = 30.0  # seconds for one call, on a machine that does other things too
 GIB = 1 << 30
 

@@ -2,7 +2,7 @@
 
 ``python -m tests.support.fuzz.worker START STEP TOTAL`` makes the calls START, START + STEP, ...
 below TOTAL; every line on standard output is JSON. A fourth argument names a face, whose calls are
-made instead (``tests/support/fuzz/faces.py``).
+made instead (``tests/support/fuzz/faces.py``); "core" is the native module.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ import numpy as np
 
 from tests.support.fuzz.faces import FACES
 from tests.support.fuzz.models import LAYERS, MODELS, TARGETS
+from tests.support.fuzz.native import CORE, NATIVE
 from tests.support.fuzz.problem import Call
 from tests.support.fuzz.runs import DATASETS, FITTING, PLOTS, RESULTS, SAMPLERS, SCORES, TOOLS
 
@@ -24,6 +25,7 @@ CALLS: dict[str, Call] = {
     **LAYERS,
     **MODELS,
     **TARGETS,
+    **NATIVE,
     **SAMPLERS,
     **FITTING,
     **RESULTS,
@@ -95,7 +97,7 @@ def main(start: int, step: int, total: int, face: str | None = None) -> None:
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     out = sys.stdout
-    calls = CALLS if face is None else FACES[face][1]()
+    calls = CALLS if face is None else CORE if face == "core" else FACES[face][1]()
     everything = cases(total if face is None else 0, calls)
     for index in range(start, min(total, len(everything)), step):
         name, wrong = everything[index]

@@ -20,7 +20,7 @@ from ribbit._arrays.batches import Batches
 from ribbit._arrays.device import THREADS, Device, Kernel, Launch, blocks_of, pack
 from ribbit._arrays.namespace import host_dtype
 from ribbit._arrays.threads import Interrupted
-from ribbit._backends.codes import RULES
+from ribbit._arrays.update_rules import MOMENTS, RULES
 from ribbit._backends.cuda.programs.gradient import DensityTable, Program, bytes_per_chain
 from ribbit.protocols import Array
 
@@ -62,7 +62,8 @@ class UpdateRule:
     @property
     def moments(self) -> tuple[bool, bool]:
         """Whether it has a first and a second moment."""
-        return self.code != _LANGEVIN, self.code in (_ADAM, _KINETIC) or self.preconditioned
+        first, second = MOMENTS[list(RULES)[self.code]]
+        return first, second or self.preconditioned
 
     @property
     def and_back(self) -> bool:

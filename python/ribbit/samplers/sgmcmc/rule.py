@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ribbit._arrays.update_rules import MOMENTS
+
 __all__ = ["Rule"]
 
 Kind = Literal["langevin", "friction", "adam", "kinetic"]
@@ -52,10 +54,8 @@ class Rule:
     @property
     def moments(self) -> tuple[bool, bool]:
         """Whether a state has a first and a second moment."""
-        return (
-            self.kind != "langevin",
-            self.kind in ("adam", "kinetic") or self.preconditioned,
-        )
+        first, second = MOMENTS[self.kind]
+        return first, second or self.preconditioned
 
     @property
     def optimises(self) -> bool:

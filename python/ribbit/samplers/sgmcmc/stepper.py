@@ -200,11 +200,11 @@ class Stepper:
                 layer=_VELOCITY_LAYER,
             )
             first = xi if self.rule.kind == "kinetic" else math.sqrt(size) * xi
-        elif self.rule.kind in ("friction", "adam"):
+        elif self.rule.moments[0]:
             first = xp.zeros_like(position)
         if self.scale is not None:
             second = xp.zeros_like(position) + self.scale
-        elif self.rule.kind == "adam" or self.rule.preconditioned:
+        elif self.rule.moments[1]:
             second = xp.zeros_like(position)
         return StochasticState(
             position=position,
