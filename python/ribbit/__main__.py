@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ribbit._arrays.threads import version
 from ribbit.errors import DataError
+
+_LONGEST = 86_400.0  # seconds between looks: sleeping has a limit
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,6 +106,8 @@ def summary(path: str) -> int:
     except (ImportError, OSError, MemoryError, ValueError) as error:
         print(f"ribbit summary: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 
@@ -112,8 +117,8 @@ def watch(path: str, *, every: float, once: bool) -> int:
     from ribbit.io import open_run
 
     try:
-        if not every > 0.0:
-            raise ValueError(f"expected --every > 0, got {every:g}")
+        if not 0.0 < every <= _LONGEST:
+            raise ValueError(f"expected --every > 0 and <= {_LONGEST:g}, got {every:g}")
         watching.watch(Path(path), open_run, every=every, once=once)
     except (ImportError, OSError, MemoryError, ValueError) as error:
         print(f"ribbit watch: {error}", file=sys.stderr)
@@ -159,5 +164,11 @@ def doctor() -> int:
     return 1 if failed else 0
 
 
+def _plain(message: Warning | str, category: type[Warning], *_: object, **__: object) -> str:
+    """Format a warning without a line of a program: the user has none."""
+    return f"{category.__name__}: {message}\n"
+
+
 if __name__ == "__main__":
+    warnings.formatwarning = _plain
     sys.exit(main())

@@ -10,6 +10,7 @@ import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._arrays.keywords import explain
+from ribbit._arrays.packages import need
 from ribbit.errors import DataError
 from ribbit.results import archive
 from ribbit.results.contents import check_array, check_chains, check_statistics, whole
@@ -18,7 +19,7 @@ from ribbit.results.fits import DropoutFit, EnsembleFit, MeanField
 from ribbit.results.laplace import LaplaceFit
 from ribbit.results.prediction import Prediction
 from ribbit.results.running import RunningPrediction
-from ribbit.results.store import checkpoint, chunks
+from ribbit.results.store import checkpoint
 from ribbit.results.store.stored import StoredArray, StoredStatistics
 from ribbit.results.swag import SWAGFit
 from ribbit.targets.predictive import predictive_from_description
@@ -47,8 +48,8 @@ def load_draws(path: str | os.PathLike[str]) -> Draws:
 
     Raises
     ------
-    FileNotFoundError
-        When there is no such file.
+    FileNotFoundError, IsADirectoryError
+        When there is no such file, or a folder: :func:`open_run` reads that of a run.
     DataError
         A ValueError: the file is damaged, cut short, of another format or of a newer version, or
         holds what no run can have left there.
@@ -68,7 +69,13 @@ def load_draws(path: str | os.PathLike[str]) -> Draws:
     >>> bool((again.positions == draws.positions).all())
     True
     """
+    _check_file("load_draws", path, "draws")
     with archive.opened("load_draws", path, "draws") as (header, arrays):
+        if "run" in header:
+            raise DataError(
+                "[load_draws] expected a file of draws, got the checkpoint of a run: use "
+                f"rb.open_run({os.path.dirname(os.path.abspath(path))!r})"
+            )
         if "fit" in header:
             raise DataError(
                 f"[load_draws] expected a file of draws, got a {header['fit']}: use rb.load_fit"
@@ -94,8 +101,8 @@ def load_fit(
 
     Raises
     ------
-    FileNotFoundError
-        When there is no such file.
+    FileNotFoundError, IsADirectoryError
+        When there is no such file, or a folder: :func:`open_run` reads that of a run.
     DataError
         A ValueError: the file is damaged, cut short, of another format or of a newer version, or
         holds draws.
@@ -111,6 +118,7 @@ def load_fit(
     >>> rb.load_fit("fit.npz").predict(x).mean.shape
     (20, 1)
     """
+    _check_file("load_fit", path, "a fit")
     with archive.opened("load_fit", path, "a fit") as (header, arrays):
         if "fit" not in header:
             raise DataError("[load_fit] expected a file of a fit, got draws: use rb.load_draws")
@@ -139,8 +147,8 @@ def open_run(path: str | os.PathLike[str], *, rescue: bool = False) -> Draws | F
 
     Raises
     ------
-    FileNotFoundError
-        When there is no run.
+    FileNotFoundError, NotADirectoryError
+        When there is no run, or a file.
     DataError
         A ValueError: a file that is named is damaged, missing or of another version. Damage to
         draws that are never read is not looked for.
@@ -161,11 +169,18 @@ def open_run(path: str | os.PathLike[str], *, rescue: bool = False) -> Draws | F
     name = "open_run"
     folder = Path(os.path.abspath(checks.path(name, path)))
     rescue = checks.boolean(name, "rescue", rescue)
-    chunks.need_crc(name)
+    if not folder.exists():
+        raise FileNotFoundError(f"[{name}] expected the folder of a run, got none at {folder}")
+    if not folder.is_dir():
+        raise NotADirectoryError(
+            f"[{name}] expected the folder of a run, got a file: {folder} (rb.load_draws and "
+            "rb.load_fit read what save wrote)"
+        )
     if not checkpoint.exists(folder):
         raise FileNotFoundError(
             f"[{name}] expected the folder of a run, got {folder} without a checkpoint"
         )
+    need(name, "google_crc32c", "zarr")
     for part in (checkpoint.NAME, checkpoint.PREVIOUS):
         try:
             with checkpoint.opened(name, folder, part) as (header, arrays):
@@ -176,6 +191,18 @@ def open_run(path: str | os.PathLike[str], *, rescue: bool = False) -> Draws | F
             if not rescue or part == checkpoint.PREVIOUS or not _has_previous(folder):
                 raise
     raise AssertionError
+
+
+def _check_file(function: str, path: str | os.PathLike[str], what: str) -> None:
+    """Raise OSError for a missing file, and for a folder."""
+    source = checks.path(function, path)
+    if source.is_dir():
+        got = f"a folder: {source}"
+        if checkpoint.exists(source):
+            got = f"the folder of a run: use rb.open_run({str(source)!r})"
+        raise IsADirectoryError(f"[{function}] expected a file of {what}, got {got}")
+    if not source.exists():
+        raise FileNotFoundError(f"[{function}] expected a file of {what}, got none at {source}")
 
 
 def _has_previous(folder: Path) -> bool:

@@ -12,21 +12,25 @@ from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.experimental import io_callback
-from jax.flatten_util import ravel_pytree
-from numpyro.infer.mcmc import MCMCKernel
-from numpyro.infer.util import initialize_model
 
 from ribbit._arrays import checks
 from ribbit._arrays.keywords import explain
+from ribbit._arrays.packages import needing
 from ribbit._arrays.positions import drawn_positions
 from ribbit.errors import ShapeError
 from ribbit.jax.density import JaxDensity
 from ribbit.results.draws import Draws
 from ribbit.samplers.run.base import Sampler
+
+with needing("ribbit.numpyro", "numpyro"):
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental import io_callback
+    from jax.flatten_util import ravel_pytree
+    from numpyro.infer.mcmc import MCMCKernel
+    from numpyro.infer.util import initialize_model
+
 
 __all__ = ["NumpyroDensity", "RibbitKernel", "build_kernel", "from_numpyro"]
 

@@ -11,19 +11,23 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pymc
-import pytensor.tensor as pt
-from pymc.blocking import DictToArrayBijection, RaveledVars
-from pytensor.gradient import grad_not_implemented
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
 
 from ribbit._arrays import checks
 from ribbit._arrays.keywords import explain
+from ribbit._arrays.packages import needing
 from ribbit._arrays.positions import drawn_positions
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.results.draws import Draws
 from ribbit.targets.callable import CallableDensity
+
+with needing("ribbit.pymc", "pymc"):
+    import pymc
+    import pytensor.tensor as pt
+    from pymc.blocking import DictToArrayBijection, RaveledVars
+    from pytensor.gradient import grad_not_implemented
+    from pytensor.graph.basic import Apply
+    from pytensor.graph.op import Op
+
 
 __all__ = ["PymcDensity", "from_pymc", "pymc_log_density"]
 

@@ -89,5 +89,6 @@ def test_a_run_that_goes_on_and_is_killed(tmp_path, capsys):
 def test_what_is_no_run_is_said(tmp_path, capsys):
     assert main(["watch", str(tmp_path)]) == 1
     assert "expected the folder of a run" in capsys.readouterr().err
-    assert main(["watch", str(tmp_path), "--every", "0"]) == 1
-    assert "--every > 0" in capsys.readouterr().err
+    for every in ("0", "nan", "inf", "1e300"):
+        assert main(["watch", str(tmp_path), "--every", every]) == 1
+        assert "--every > 0" in capsys.readouterr().err

@@ -135,6 +135,49 @@ def test_other_folders_are_left_alone(tmp_path: Path) -> None:
         rb.open_run(tmp_path)
 
 
+def test_what_reads_files_and_what_reads_folders(tmp_path: Path) -> None:
+    run, fit = tmp_path / "run", tmp_path / "fit"
+    draws = _hmc().sample(4, store=run, **CALL)
+    draws.save(tmp_path / "draws.npz")
+    rb.BBB(posterior()).fit(2, store=fit, progress=False)
+    for load in (rb.load_draws, rb.load_fit):
+        for folder in (run, fit):
+            with pytest.raises(IsADirectoryError, match=rf"use rb.open_run\('{folder}'\)"):
+                load(folder)
+    with pytest.raises(ValueError, match=rf"the checkpoint of a run: use rb.open_run\('{run}'\)"):
+        rb.load_draws(run / "checkpoint")
+    with pytest.raises(NotADirectoryError, match=r"got a file: .*rb.load_draws and rb.load_fit"):
+        rb.open_run(tmp_path / "draws.npz")
+    with pytest.raises(FileNotFoundError, match="expected the folder of a run, got none at"):
+        rb.open_run(tmp_path / "nothing")
+    with pytest.raises(
+        NotADirectoryError, match=r"\[HMC.sample\] expected a folder for store that"
+    ):
+        _hmc().sample(4, store=tmp_path / "draws.npz" / "run", **CALL)
+
+
+def test_more_draws_or_epochs_in_a_folder_say_how_to_go_on(tmp_path: Path) -> None:
+    run, call = tmp_path / "run", {**CALL, "seed": 3}
+    _hmc().sample(4, store=run, **call)
+    with pytest.raises(
+        ValueError, match=r"num_draws=10 where it was 4: to go on, draws = .*"
+    ) as one:
+        _hmc().sample(10, store=run, **call)
+    assert f"rb.open_run('{run}'), then more = ...sample(6, resume=draws, " in str(one.value)
+    with pytest.raises(
+        ValueError, match=r"num_draws=3 where it was 4: give it a folder of its own"
+    ):
+        _hmc().sample(3, store=run, **call)
+    draws = rb.open_run(run)  # as it says
+    more = _hmc().sample(6, resume=draws, store=tmp_path / "more", progress=False)
+    both = np.asarray(rb.concatenate([draws, more]).positions)
+    assert (both == _hmc().sample(10, **call).positions).all()
+    fit = rb.BBB(posterior())
+    fit.fit(2, store=tmp_path / "fit", progress=False)
+    with pytest.raises(ValueError, match=r"then more = \.\.\.fit\(3, resume=fit, store="):
+        fit.fit(5, store=tmp_path / "fit", progress=False)
+
+
 def test_what_a_kill_leaves_of_the_metadata_is_no_other_thing(tmp_path: Path) -> None:
     """zarr-python writes beside the place as well, under a name of its own."""
     import zarr

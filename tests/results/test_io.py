@@ -164,8 +164,11 @@ def test_no_pickle_is_ever_read(tmp_path):
 
 
 def test_missing_files_and_bad_paths(draws, tmp_path):
-    with pytest.raises(FileNotFoundError):
-        load_draws(tmp_path / "nothing")
+    for load in (load_draws, io.load_fit):
+        with pytest.raises(FileNotFoundError, match=rf"^\[{load.__name__}\] expected a file"):
+            load(tmp_path / "nothing")
+        with pytest.raises(IsADirectoryError, match=rf"^\[{load.__name__}\] .* got a folder: "):
+            load(tmp_path)
     with pytest.raises(FileNotFoundError):
         draws.save(tmp_path / "no" / "folder")
     for bad in (3, None, b"x"):
@@ -173,8 +176,6 @@ def test_missing_files_and_bad_paths(draws, tmp_path):
             draws.save(bad)
         with pytest.raises(TypeError, match="a path"):
             load_draws(bad)
-    with pytest.raises(IsADirectoryError):
-        load_draws(tmp_path)
     with pytest.raises(OSError, match=r"."):
         draws.save(tmp_path)
     assert list(tmp_path.iterdir()) == []

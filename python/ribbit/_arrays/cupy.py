@@ -10,6 +10,7 @@ from typing import Any
 from ribbit._arrays import kernel_sources
 from ribbit._arrays.device import Kernel, TogetherRefused
 from ribbit._arrays.kernel_compiler import Code, KernelCompiler
+from ribbit._arrays.packages import advice
 from ribbit.protocols import Array
 
 __all__ = ["CupyDevice", "devices", "nvrtc_version", "problem"]
@@ -82,8 +83,7 @@ def problem() -> Exception | None:
         version = nvrtc_version()
     except ImportError as error:
         return ImportError(
-            f"NVRTC, CUDA's run-time compiler, got none that CuPy finds ({error}): "
-            'pip install ".[cuda13]" or ".[cuda12]", from the root of ribbit'
+            f"NVRTC, CUDA's run-time compiler, got none that CuPy finds ({error}): {advice('cupy')}"
         )
     capability = int(cupy.cuda.Device().compute_capability)
     text = f"{capability // 10}.{capability % 10}"

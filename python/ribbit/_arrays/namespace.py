@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit._arrays import checks, interfaces
+from ribbit._arrays.packages import advice
 from ribbit.errors import DTypeError
 from ribbit.protocols import Array
 
@@ -113,8 +114,7 @@ def from_device(function: str, name: str, value: Any) -> Array:
         import cupy
     except ImportError as error:
         raise ImportError(
-            f"[{function}] expected CuPy for {name} in device memory, got {error} "
-            '(pip install ".[cuda13]" or ".[cuda12]", from the root of ribbit)'
+            f"[{function}] expected CuPy for {name} in device memory, got {error}: {advice('cupy')}"
         ) from error
     device_of(cupy, function)
     if isinstance(value, cupy.ndarray):

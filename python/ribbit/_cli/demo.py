@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ribbit import datasets, metrics
 from ribbit._arrays.checks import seed as check_seed
+from ribbit._arrays.packages import needing
 from ribbit.models.zoo import mlp
 from ribbit.results.draws import Draws
 from ribbit.results.prediction import Prediction
@@ -217,12 +218,8 @@ def _draw_buildings(ax: Axes, prediction: Prediction, y: Array) -> None:
 
 def _check_writable(path: str) -> None:
     """Raise an error before the sampling if the picture cannot be written after it."""
-    try:
+    with needing("demo", "matplotlib", "examples"):
         from matplotlib.backend_bases import FigureCanvasBase
-    except ImportError as error:
-        raise ImportError(
-            'the demo draws with matplotlib, which is not installed: pip install "ribbit[examples]"'
-        ) from error
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise FileNotFoundError(f"there is no folder {folder} for the picture")

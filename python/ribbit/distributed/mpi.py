@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ribbit._arrays import checks
+from ribbit._arrays.packages import needing
 from ribbit.distributed.group import Group
 
 __all__ = ["from_mpi"]
@@ -118,12 +119,8 @@ def from_mpi(comm: Any = None) -> Group:
     >>> hmc.sample(10, warmup=0, progress=False).positions.shape
     (4, 10, 10)
     """
-    try:
+    with needing("from_mpi", "mpi4py"):
         from mpi4py import MPI
-    except ImportError as error:
-        raise ImportError(
-            '[from_mpi] expected mpi4py, got none: pip install "ribbit[mpi]"'
-        ) from error
     found = MPI.COMM_WORLD if comm is None else comm
     if not isinstance(found, MPI.Intracomm):
         raise TypeError(

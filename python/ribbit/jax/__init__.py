@@ -5,8 +5,11 @@
 """
 
 from ribbit._arrays.keywords import explain
-from ribbit.jax.density import JaxDensity, from_jax
-from ribbit.jax.log_density import jax_log_density
+from ribbit._arrays.packages import needing
+
+with needing("ribbit.jax", "jax"):
+    from ribbit.jax.density import JaxDensity, from_jax
+    from ribbit.jax.log_density import jax_log_density
 
 __all__ = ["JaxDensity", "from_jax", "jax_log_density"]
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 
 from ribbit._arrays import checks, interfaces
+from ribbit._arrays.packages import needing
 from ribbit._backends import dispatch
 from ribbit._backends.codes import COLUMNS
 from ribbit._backends.density_table import NetworkTable
@@ -102,10 +103,8 @@ def from_torch(
     function: str, model: Network, module: Any, example: Any, dtype: npt.DTypeLike
 ) -> checks.FloatArray:
     """Return the flat vector (dim,) of `module`; `function` names the caller in errors."""
-    try:
+    with needing(function, "torch"):
         import torch
-    except ImportError as error:
-        raise ImportError(f"[{function}] expected torch, got none: pip install torch") from error
     chosen = checks.float_dtype(function, dtype)
     if not isinstance(module, torch.nn.Module):
         got = checks.summary(module)

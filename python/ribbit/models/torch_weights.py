@@ -15,6 +15,7 @@ import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
+from ribbit._arrays.packages import needing
 from ribbit._backends.codes import COLUMNS
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.models import layers
@@ -120,10 +121,8 @@ def to_torch(function: str, model: Network, theta: object) -> dict[str, torch.Te
         )
     if theta.shape != (model.dim,):
         raise ShapeError(f"[{function}] expected theta of shape ({model.dim},), got {got}")
-    try:
+    with needing(function, "torch"):
         import torch
-    except ImportError as error:
-        raise ImportError(f"[{function}] expected torch, got none: pip install torch") from error
     out: dict[str, torch.Tensor] = {}
     for entry in _entries(function, model):
         p = entry.parameter

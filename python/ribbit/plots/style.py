@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ribbit._arrays import checks
+from ribbit._arrays.packages import needing
 from ribbit.errors import ShapeError
 
 if TYPE_CHECKING:
@@ -21,12 +22,8 @@ INK, GREY = "#263238", "#90a4ae"
 
 def new_axes(function: str, ax: Axes | None) -> Axes:
     """Return `ax`, or the axes of a new pyplot figure."""
-    try:
+    with needing(function, "matplotlib"):
         import matplotlib.axes
-    except ImportError as error:
-        raise ImportError(
-            f'[{function}] expected matplotlib, got none: pip install "ribbit[plot]"'
-        ) from error
     if ax is None:
         import matplotlib.pyplot as plt
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import library_of, namespace, to_host
+from ribbit._arrays.packages import needing
 from ribbit.errors import MissingError
 from ribbit.protocols import Array
 from ribbit.results import observations
@@ -46,12 +47,8 @@ def to_datatree(draws: Any, x: Any, y: Any, predict_at: Any, seed: int) -> Any:
 
     Phases: positions and statistics, groups that need data, conversion.
     """
-    try:
+    with needing(_NAME, "arviz_base"):
         from arviz_base import from_dict
-    except ImportError as error:
-        raise ImportError(
-            f'[{_NAME}] expected arviz-base, got none: pip install "ribbit[arviz]"'
-        ) from error
     key = checks.seed(_NAME, seed)
     if (x is None) != (y is None):
         given = "y alone" if x is None else "x alone (predict_at= takes new inputs)"

@@ -6,8 +6,11 @@ Needs ``pip install "ribbit[sklearn]"``.
 """
 
 from ribbit._arrays.keywords import explain
-from ribbit.sklearn.classifier import BNNClassifier
-from ribbit.sklearn.regressor import BNNRegressor
+from ribbit._arrays.packages import needing
+
+with needing("ribbit.sklearn", "sklearn"):
+    from ribbit.sklearn.classifier import BNNClassifier
+    from ribbit.sklearn.regressor import BNNRegressor
 
 __all__ = ["BNNClassifier", "BNNRegressor"]
 

@@ -7,7 +7,6 @@ renamed.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,18 +18,9 @@ from ribbit.errors import DataError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["checksum", "need_crc", "read_chunk", "sync_folder", "write_chunk"]
+__all__ = ["checksum", "read_chunk", "sync_folder", "write_chunk"]
 
 _TRAILER = 4  # bytes of a CRC-32C
-
-
-def need_crc(function: str) -> None:
-    """Raise ImportError where the extra "store" is not installed."""
-    for name in ("google_crc32c", "zarr"):
-        if importlib.util.find_spec(name) is None:
-            raise ImportError(
-                f'[{function}] expected {name}, got none: pip install "ribbit[store]"'
-            )
 
 
 def checksum(array: npt.NDArray[Any]) -> int:

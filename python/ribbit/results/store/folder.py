@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ribbit._arrays.packages import need
 from ribbit.errors import DataError
 from ribbit.results.store import checkpoint
-from ribbit.results.store.chunks import need_crc, sync_folder
+from ribbit.results.store.chunks import sync_folder
 from ribbit.results.store.identity import difference, plain
 from ribbit.results.store.lock import Lock
 from ribbit.results.store.options import Store
@@ -164,12 +165,17 @@ def folder_opened(function: str, value: Any) -> Iterator[Store | None]:
         yield None
         return
     options = Store.of(function, value)
-    need_crc(function)
+    need(function, "google_crc32c", "zarr")
     folder = options.folder
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"[{function}] expected a folder for store, got a file: {folder}")
     if not folder.exists():
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise type(error)(
+                f"[{function}] expected a folder for store that can be made, got {error}"
+            ) from error
         for place in (folder.parent, folder.parent.parent):  # a power cut must not lose the name
             with contextlib.suppress(OSError):
                 sync_folder(place)

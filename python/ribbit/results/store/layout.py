@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ribbit._arrays.packages import missing
 from ribbit.results.contents import whole
 from ribbit.results.store.chunks import checksum
 
@@ -164,9 +165,7 @@ def create(
         if int(zarr.__version__.partition(".")[0]) < 3:
             raise ImportError(f"zarr {zarr.__version__}")
     except ImportError as error:
-        raise ImportError(
-            f'[{function}] expected zarr-python 3, got {error}: pip install "ribbit[store]"'
-        ) from error
+        raise missing(function, "zarr", error) from error
     with warnings.catch_warnings():
         # Consolidated metadata are no part of the format 3; readers that know them list nothing.
         warnings.simplefilter("ignore")
