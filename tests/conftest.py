@@ -67,6 +67,38 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
 
 
+# Files of tests of internals in depth, each of which takes over 20 s: `.ci/run` has them. They are
+# marked `full`, like tests on the device made of the CPU, which compile all kernels.
+FULL = (
+    "backends/cuda",
+    "bad_input",
+    "docs/test_site_pages.py",
+    "docs/test_sklearn_page.py",
+    "durability",
+    "gates/test_mclmc.py",
+    "gates/test_mclmc_functions.py",
+    "gates/test_no_u_turn.py",
+    "models/test_torch",
+    "oracle/test_layer_reference.py",
+    "sklearn/test_conformance.py",
+    "sklearn/test_ecosystem.py",
+    "structure/test_kernel_tests.py",
+    "studies",
+    "targets/test_memory.py",
+    "torch",
+)
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of `FULL`."""
+    folder = Path(__file__).parent
+    for item in items:
+        name = item.path.relative_to(folder).as_posix() if folder in item.path.parents else ""
+        if name.startswith(FULL) or "device" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.full)
+
+
 SEED = 20_211_011  # of every NumPy generator that a test makes by itself
 
 

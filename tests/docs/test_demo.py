@@ -72,6 +72,7 @@ def test_the_picture_is_written(quick):
     assert len(picture) > 20_000
 
 
+@pytest.mark.full
 def test_the_demo_is_reproducible_and_the_seed_counts(quick, tmp_path):
     again = demo.run_demo(quick=True, out=tmp_path / "a.png", seed=0)
     other = demo.run_demo(quick=True, out=tmp_path / "b.png", seed=1)

@@ -80,6 +80,7 @@ def run(room: str, name: str) -> int:
     return runner.tries
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("room", "name"), names())
 def test_every_name_has_examples_that_run(
     room: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

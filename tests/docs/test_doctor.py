@@ -59,6 +59,7 @@ def test_doctor_as_a_program():
     assert "all checks passed" in done.stdout
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "fault"),
     [

@@ -115,6 +115,7 @@ def test_scales_are_of_arrays_unless_something_else_is_stated() -> None:
         assert model.draws_.settings["inverse_mass_matrix"] == found
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("hidden", "options", "share"),

@@ -282,6 +282,7 @@ def test_a_file_that_has_changed_is_refused(tmp_path):
         pickle.loads(sent)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux on private memory")
 @pytest.mark.parametrize("kind", ["r", "memory"])
 def test_memory_does_not_grow_with_the_file(tmp_path, kind):

@@ -58,6 +58,7 @@ def distance(
 TEMPERATURES = [(1.0, 1.0), (0.3, 1.0), (1.0, 2.0), (0.5, 3.0)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kl", ["closed", "sampled"])
 @pytest.mark.parametrize(("temperature", "likelihood_temperature"), TEMPERATURES)
 def test_the_exact_optimum_is_reached(temperature, likelihood_temperature, kl):
@@ -116,6 +117,7 @@ def test_a_wrong_prior_misses_the_optimum():
     assert distance(wrong, prior=0.15, steps=FEWER) > 0.01
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kl", ["closed", "sampled"])
 def test_the_optimum_of_a_centred_prior_is_reached(kl):
     """The centre moves the optimum by far more than the gate; its wrong sign does too."""

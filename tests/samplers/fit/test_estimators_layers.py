@@ -50,6 +50,7 @@ def check(made, estimator, *, batch=None, samples=1, closed=True, kinked=False, 
     check_slopes(lambda many: [value(s)[0] for s in many], gradient, start, h)
 
 
+@pytest.mark.full
 @BOTH
 @pytest.mark.parametrize("name", EVERY)
 def test_a_step_is_the_oracles(name, estimator):

@@ -153,6 +153,7 @@ def test_step_size_reaches_the_target_acceptance():
     assert abs(rates - 0.7) > 0.1
 
 
+@pytest.mark.full
 # 20 draws of a network of 181 parameters have not converged
 @pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore::ribbit.errors.NoiseWarning")

@@ -84,6 +84,7 @@ def run(target, steps, integrator="leapfrog", *, mixing=None, scale=None, native
 # --- steps ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("integrator", reference.SCHEMES)
 @pytest.mark.parametrize("make", [posterior, wide])
 def test_steps_are_those_of_the_oracle(make, integrator):
@@ -220,6 +221,7 @@ def covariance(a, condition, seed):
     return (vectors * np.geomspace(1.0, condition, a) / condition**0.5) @ vectors.T
 
 
+@pytest.mark.full
 def test_of_a_gaussian_the_matrices_are_the_covariances():
     covariances = [covariance(4, 30.0, 1), 0.01 * covariance(6, 100.0, 2)]
     target = Correlated(covariances, units=8)

@@ -26,6 +26,7 @@ def test_blocks_end_at_the_same_steps_wherever_one_looks_from(warmup):
         assert mark == 0 or mark in ends
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("integrator", ["leapfrog", "minimal_norm"])
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 1e4])
 def test_the_energy_variance_is_what_was_asked_for(integrator, scale):
@@ -52,6 +53,7 @@ def test_of_many_parameters_less_is_wanted_of_each(dim, share):
         assert MCLMC(target, **options).settings["energy_variance"] == [0.5, 0.02]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("integrator", ["leapfrog", "minimal_norm"])
 def test_steps_are_a_quarter_of_the_length_at_most(integrator):
     """At the defaults, from the last window on; not where anything is given but a limit."""

@@ -263,6 +263,7 @@ def test_step_is_pure(make):
         assert same(array, old)
 
 
+@pytest.mark.full
 def test_trees_are_short_until_the_last_window_ends():
     """And as deep as asked for from there on; none are cut where the step size is given."""
     far, options = Gaussian(np.geomspace(1e-3, 1.0, 12)), {"init": np.zeros((2, 12))}

@@ -80,6 +80,7 @@ def test_chains_that_do_not_move_are_told(step):
     assert found.summary().converged is None
 
 
+@pytest.mark.full
 def test_advice_that_is_followed_makes_it_less():
     """Normals, whose step the limit sets: half of it has a quarter of the bias."""
     start = np.random.default_rng(3).normal(size=(16, 200))

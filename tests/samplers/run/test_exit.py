@@ -54,6 +54,7 @@ def leave(case, delay):
     return done.returncode, done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", CASES)
 def test_a_daemon_thread_in_native_code(case):
     """Where threads came back, 44 of 50 such processes aborted (status -6)."""

@@ -34,6 +34,7 @@ CASES = {
 }
 
 
+@pytest.mark.full
 @NAMES
 @pytest.mark.parametrize("path", ["native", "python"])
 @pytest.mark.parametrize("case", CASES)
@@ -63,6 +64,7 @@ def test_stochastic_steps_are_the_oracles(case, path, name):
                 assert np.abs(found[c] - other).max() > 1e-6
 
 
+@pytest.mark.full
 # the same draws twice: whether they have converged does not matter
 @pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 @NAMES

@@ -181,6 +181,7 @@ def test_a_density_that_nothing_keeps_is_an_error(monkeypatch):
             make(Wild(), step_size="auto", batch_size=None).init(np.zeros(3))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("unit", "short"), [(0.1, True), (1.0, False)])
 def test_a_warmup_that_goes_nowhere_is_warned_of(unit, short):
     """Targets in units of which the noise is 0.04: sds came out too wide, without a word."""
