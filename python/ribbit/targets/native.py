@@ -340,10 +340,10 @@ class NativeDensity:
             q, terms, g, reals, made, flags = self._native.hamiltonian(
                 *vectors, mass, seed, step, chains, divergence_threshold, interrupt
             )
-        except Exception as error:
+        except Exception as raised:
             checks.blame(
                 "Posterior.hamiltonian",
-                error,
+                raised,
                 arrays={
                     "position": position,
                     "grad": grad,
@@ -461,10 +461,10 @@ class NativeDensity:
             q, terms, g, reals, counts = self._native.no_u_turn(
                 *vectors, mass, seed, step, chains, max_tree_depth, divergence_threshold, interrupt
             )
-        except Exception as error:
+        except Exception as raised:
             checks.blame(
                 "Posterior.no_u_turn",
-                error,
+                raised,
                 arrays={
                     "position": position,
                     "momentum": momentum,
