@@ -1,6 +1,7 @@
 """Which step size keeps the energy of all rows: short pilot runs before a run with "auto".
 
-Chains of the pilot's own, 4 or, where P < 500, more, descend by Adam from ``target.init``, then try
+Chains of the pilot's own, 4 or, where P < 500, more, descend by Adam from ``target.init``, those
+that stay behind go on from where others are, then they try
 step sizes from large to small, each judged by the energy of all rows, U = minus the log density. In
 equilibrium the mean of U lies P/2 above its minimum for a Gaussian, so an excess of x P/2 means
 variances that are too large by the share x on average. The first step size whose excess is at most
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ribbit import schedules
-from ribbit._arrays.namespace import to_host
+from ribbit._arrays.namespace import from_host, to_host
 from ribbit._arrays.threads import Interrupted
 from ribbit.errors import NonFiniteError
 from ribbit.protocols import Array
@@ -42,8 +43,10 @@ _SHARE = 0.02  # of P/2: the most energy that a step size may add
 _SMALLEST = 1e-15
 _LEARNING_RATE = 1e-2
 _EPOCHS, _FEWEST, _MOST = 30, 500, 2_000  # of the descent; steps
+_DOWN = 2.0  # nats per parameter above the lowest chain: in equilibrium it is half a nat
 _PERIOD = 0.5  # energy drift: time of a trial in units of 1 / friction
 _TRIAL = 4_000  # steps of it, at most, but for a whole sweep
+_LONGEST = 8  # times as many where they do not tell
 _LOOKS = 10  # at the energy, in the second half of a stretch
 
 
@@ -127,12 +130,19 @@ class _Search:
             sweep = 2 * full.batches
             wanted = min(_TRIAL, math.ceil(_PERIOD / (self._rule.friction * h)))
             steps = sweep * max(1, round(wanted / sweep))
-            excess = math.inf
-            begin = self._kinetic_energy(state, h)
-            end = self._advance(free, state, steps)
-            if end is not None:
+            begin, end, made = self._kinetic_energy(state, h), state, 0
+            while True:
+                end, made = self._advance(free, end, steps), made + steps
+                if end is None:
+                    excess = math.inf
+                    break
                 gain = self._kinetic_energy(end, h) - begin
-                excess = _most(gain) / (steps * h) / (2.0 * self._rule.friction)
+                unit = made * h * 2.0 * self._rule.friction
+                excess, error = (found / unit for found in _mean_and_error(gain))
+                # Energies wander while they grow, and a trial of bounded steps is as short as they
+                # are: where it does not tell, more steps do, and smaller ones never.
+                if not abs(excess - self._bound) <= error or made >= _LONGEST * steps:
+                    break
             if excess <= self._bound:
                 if moved:
                     return h, self._report(h, excess, "growth of the total energy")
@@ -193,13 +203,21 @@ class _Search:
         state = adam.start(name, position, self._seed, ids, 0, self._guard)
         state, _ = adam.advance(state, steps, self._guard)
         self._steps += steps
-        near = self._stepper(self._rule, 1.0).start(
-            name, state.position, self._seed, ids, 0, self._guard
-        )
+        position = self._lowest(state.position)
+        near = self._stepper(self._rule, 1.0).start(name, position, self._seed, ids, 0, self._guard)
         if self._rule.kind == "friction":  # whose velocity has the size of a step
             still = self._density.xp.zeros_like(near.position)
             near = dataclasses.replace(near, first_moment=still)
         return near
+
+    def _lowest(self, position: Array) -> Array:
+        """Put chains that are not down yet where others are: huge gradients would judge steps."""
+        energy = self._energies(position)
+        order = np.arange(len(energy))
+        down = order[energy <= np.nanmin(energy) + _DOWN * self._density.dim]
+        places = np.where(np.isin(order, down), order, down[order % len(down)])
+        xp = self._density.xp
+        return xp.take(position, from_host(xp, places), axis=0)
 
     def _stepper(self, rule: Rule, step_size: float) -> Stepper:
         pilot = self._pilot
@@ -276,8 +294,8 @@ class _Search:
         )
 
 
-def _most(excess: HostArray) -> float:
-    """Mean over chains and its standard error on top; infinity for what is not finite."""
-    if not np.isfinite(excess).all():
-        return math.inf
-    return float(excess.mean() + excess.std(ddof=1) / math.sqrt(excess.size))
+def _mean_and_error(gain: HostArray) -> tuple[float, float]:
+    """Mean over chains and its standard error; infinity and 0 for what is not finite."""
+    if not np.isfinite(gain).all():
+        return math.inf, 0.0
+    return float(gain.mean()), float(gain.std(ddof=1) / math.sqrt(gain.size))
