@@ -50,7 +50,11 @@ def rmse(y: npt.ArrayLike, mean: Any) -> float:
     1.4142
     """
     observed, predicted = _columns("rmse", y=y, mean=mean)
-    return float(np.sqrt(np.mean((observed - predicted) ** 2)))
+    with np.errstate(over="ignore"):
+        errors = observed - predicted
+        # A power of two, which rounds nothing: squares of 1e200 are no numbers.
+        power = int(np.frexp(np.max(np.abs(errors)))[1])
+        return float(np.ldexp(np.sqrt(np.mean(np.ldexp(errors, -power) ** 2)), power))
 
 
 def accuracy(y: npt.ArrayLike, probs: Any) -> float:

@@ -44,6 +44,14 @@ def test_regression_and_ranking_equal_scikit_learn(rng):
         assert metrics.auroc(score[:, None], label.astype(bool)) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("unit", [1e-200, 1e200])
+def test_rmse_of_any_unit(unit):
+    """Its squares are no numbers, and NumPy would warn of them."""
+    y, mean = unit * np.array([1.0, 2.0]), unit * np.array([1.0, 4.0])
+    assert metrics.rmse(y, mean) / unit == pytest.approx(2**0.5, rel=1e-12)
+    assert metrics.rmse([1.7e308], [-1.7e308]) == np.inf
+
+
 def test_one_column_is_one_column_on_either_side(rng):
     """(N,) against (N, 1) must not become (N, N)."""
     y, mean = rng.normal(size=(2, 50))
