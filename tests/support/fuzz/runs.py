@@ -365,7 +365,7 @@ for _name, _trainer, _fit in (
     FITTING[f"{_name}.fit"] = Call(
         _trainer.fit,
         {
-            "num_epochs": count(1),
+            "num_epochs": count(1, none=True),
             "seed": SEED,
             "init": (THETA, m.without(STARTS[1], "None"), ("init", *STARTS[2])),
             "progress": progress(),
@@ -374,7 +374,7 @@ for _name, _trainer, _fit in (
     FITTING[f"{_name}.fit resumed"] = Call(
         _trainer.fit,
         {
-            "num_epochs": count(1),
+            "num_epochs": count(1, none=True),
             "resume": (FITS[_fit], m.no("none")),
             "progress": progress(),
         },
@@ -384,10 +384,16 @@ for _name, _trainer, _fit in (
 FITTING["SWAG.fit"].arguments["swag_epochs"] = count(2, 0)
 for _name in ("SWAG", "DeepEnsemble"):
     FITTING[f"{_name}.fit"].arguments["executor"] = EXECUTOR
-FITTING["LaplaceApproximation.fit"].arguments["num_epochs"] = count(1, 0)
-FITTING["LaplaceApproximation.fit resumed"].arguments["num_epochs"] = count(0, 0)
-FITTING["SWAG.fit"].arguments["num_epochs"] = count(1, 0)
-FITTING["SWAG.fit resumed"].arguments["num_epochs"] = count(0, 0, 0)
+for _name, _epochs in {  # those that also take 0: what is given stays as it is
+    "LaplaceApproximation.fit": 1,
+    "LaplaceApproximation.fit resumed": 0,
+    "SWAG.fit": 1,
+    "SWAG.fit resumed": 0,
+    "MCDropout.fit": 1,
+    "MCDropout.fit resumed": 1,
+    "DeepEnsemble.fit resumed": 1,
+}.items():
+    FITTING[_name].arguments["num_epochs"] = count(_epochs, 0, none=True)
 
 RESULTS: dict[str, Call] = {
     "MeanField": Call(
