@@ -311,3 +311,20 @@ def test_a_rate_that_is_too_large_brings_the_fit(num_epochs):
     assert fit is caught.value.state
     assert np.isfinite(fit.state.position).all()
     assert fit.count == fit.state.step // 4 - num_epochs
+
+
+def test_a_fit_without_spread_is_warned_of():
+    """Adam on all rows stands still; minibatches at a large rate move the weights."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, size=(100, 1))
+    y = np.sin(2 * x[:, 0]) + 0.3 * rng.normal(size=100)
+    density = rb.Posterior(
+        rb.mlp(1, (10,), 1), x, y, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    )
+    with pytest.warns(rb.errors.FitWarning, match=r"draws that spread .* batch_size, such"):
+        still = rb.SWAG(density, members=2).fit(3000, progress=False)
+    moving = rb.SWAG(density, batch_size=16, swag_learning_rate=1e-2).fit(1000, progress=False)
+    spread = [np.mean(fit.predict(x, 200).epistemic_std) for fit in (still, moving)]
+    assert spread[1] > 0.02
+    # few iterates say nothing of a spread
+    rb.SWAG(density).fit(0, swag_epochs=5, init=moving, progress=False)

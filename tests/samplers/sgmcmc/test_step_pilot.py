@@ -47,6 +47,18 @@ def excess_of_all_rows(name, step_size):
     return excess(precision, linalg.solve_discrete_lyapunov(a, q))
 
 
+def test_steep_densities_give_one_step_to_all_seeds():
+    """Some of the pilot's chains are thousands of nats up when the descent ends."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 3))
+    y = x @ [1, -1, 0.5] + 0.1 * rng.normal(size=200)
+    density = rb.Posterior(
+        rb.mlp(3, (), 1), x, y, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.1)
+    )
+    step = found(rb.BAOAB, density, 3, batch_size=16)
+    assert 2e-5 < step < 2e-4  # 6.1e-5 for each of the seeds 0 to 7
+
+
 @pytest.mark.parametrize("make", [rb.SGLD, rb.SGHMC])
 def test_the_excess_of_energy_is_as_small_as_asked_for(make):
     """With all rows, where only the discretisation is wrong; 32 times the step is too large."""

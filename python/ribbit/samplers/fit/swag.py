@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
+
 from ribbit import schedules
 from ribbit._arrays import checks
-from ribbit._arrays.namespace import require_memory
-from ribbit.errors import NonFiniteError
+from ribbit._arrays.namespace import namespace, require_memory, to_host
+from ribbit._arrays.warning import warn
+from ribbit.errors import FitWarning, NonFiniteError
 from ribbit.protocols import Array
 from ribbit.results.fit_verdicts import History
 from ribbit.results.state import StochasticState
@@ -31,6 +34,9 @@ from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.stepper import Stepper
 
 __all__ = ["SWAG"]
+
+_KNOWN, _DRAWS, _ROWS = 10, 8, 512  # iterates whose spread is looked at, by draws and rows
+_LEAST = 0.04  # of the posterior's energy: a fifth of its sd
 
 
 class SWAG:
@@ -200,7 +206,9 @@ class SWAG:
         Warns
         -----
         FitWarning
-            When the objective still rose at the end; ``fit.summary()`` says by how much.
+            When the objective still rose at the end; ``fit.summary()`` says by how much. When ten
+            iterates or more spread less than a fifth as far as the posterior, as the energy of
+            draws shows.
 
         Notes
         -----
@@ -262,7 +270,42 @@ class SWAG:
             fit = self._fit(state, collected, complete=complete, history=past)
             if complete:
                 warn_of_rise(name, fit.history, self._stepper.num_rows or 1, fit.advice)
+                self._warn_of_spread(name, fit)
             return fit
+
+    def _warn_of_spread(self, name: str, fit: SWAGFit) -> None:
+        """Warn of draws with much less energy than the posterior's.
+
+        Near a mode the mean energy of a Gaussian posterior lies half a nat per parameter above the
+        least; the data determine at most as many parameters as there are rows.
+        """
+        target, members = self._stepper.density.target, self._members
+        if fit.count < _KNOWN or not callable(getattr(target, "value_and_grad", None)):
+            return
+        every = self._stepper.num_rows
+        rows = None if every is None else np.linspace(0, every - 1, min(every, _ROWS)).astype(int)
+        mean, above = fit.mean, []
+        for draw in range(_DRAWS):  # one of each member
+            ids = np.arange(draw * members, (draw + 1) * members, dtype=np.uint32)
+            theta = fit._drawn(ids, int(fit.settings["seed"]))
+            mean = namespace(theta).astype(mean, theta.dtype)
+            values = [to_host(target.value_and_grad(at, rows)[0]) for at in (mean, theta)]
+            above.append(float(np.mean(values[0] - values[1])))
+        dim = self._stepper.density.dim
+        wanted = 0.5 * min(dim, every or dim)
+        if not np.mean(above) < _LEAST * wanted:
+            return
+        size = self._stepper.batch_size or every or 1
+        warn(
+            f"[{name}] expected draws that spread as the posterior does, got ones whose mean "
+            f"energy lies {max(0.0, float(np.mean(above))):.2g} nats above that of their mean, "
+            f"the posterior's about {wanted:.2g}: the weights hardly moved while they were "
+            "collected, so predictions are nearly those of the means alone. Take a smaller "
+            f"batch_size, such as {max(1, min(16, size // 4))}, and a larger swag_learning_rate, "
+            f"such as {10.0 * self.settings['swag_learning_rate']:g}; LaplaceApproximation and HMC "
+            "spread as the posterior does",
+            FitWarning,
+        )
 
     def _check_memory(self, name: str, epochs: int, resume: SWAGFit | None) -> None:
         rank = min(self._max_rank, epochs + (0 if resume is None else resume.count))

@@ -130,8 +130,9 @@ class _Search:
             sweep = 2 * full.batches
             wanted = min(_TRIAL, math.ceil(_PERIOD / (self._rule.friction * h)))
             steps = sweep * max(1, round(wanted / sweep))
-            begin, end, made = self._kinetic_energy(state, h), state, 0
-            while True:
+            begin, made = self._kinetic_energy(state, h), 0
+            end: StochasticState | None = state
+            while end is not None:
                 end, made = self._advance(free, end, steps), made + steps
                 if end is None:
                     excess = math.inf
@@ -170,21 +171,41 @@ class _Search:
         state = self._start
         while eps > _SMALLEST:
             whole, quarter = (self._stepper(self._rule, e) for e in (eps, eps / 4.0))
-            means, now = [], state
-            for stepper, steps in ((whole, count), (quarter, 4 * count), (whole, count)):
-                stretch = self._stretch(stepper, now, steps)
-                if stretch is None or not stretch[1].mean() < highest:
-                    break
-                now = stretch[0]
-                means.append(stretch[1])
-            if len(means) < 3:
+            found, now = self._compared(whole, quarter, state, count, highest)
+            if found is None:
                 eps, state = eps / 4.0, self._start
                 continue
-            excess = float(np.mean(0.5 * (means[0] + means[2]) - means[1]))
+            excess, error = _mean_and_error(found)
+            for rounds in range(2, _LONGEST + 1):
+                if not abs(excess - self._bound) <= error:
+                    break
+                more, now = self._compared(whole, quarter, now, count, highest)
+                if more is None:
+                    break
+                found = found + (more - found) / rounds
+                excess, error = _mean_and_error(found)
             if excess <= self._bound:
                 return eps, self._report(eps, excess, "energy over that under a quarter of it")
             eps, state = eps / 2.0, now
         raise self._nothing()
+
+    def _compared(
+        self,
+        whole: Stepper,
+        quarter: Stepper,
+        state: StochasticState,
+        count: int,
+        highest: float,
+    ) -> tuple[HostArray | None, StochasticState]:
+        """Return the excess of each chain's energy (C,), None where it runs away, and the end."""
+        means = []
+        for stepper, steps in ((whole, count), (quarter, 4 * count), (whole, count)):
+            stretch = self._stretch(stepper, state, steps)
+            if stretch is None or not stretch[1].mean() < highest:
+                return None, state
+            state = stretch[0]
+            means.append(stretch[1])
+        return 0.5 * (means[0] + means[2]) - means[1], state
 
     def _descend(self) -> StochasticState:
         """Start chains of the pilot's own near a mode."""
