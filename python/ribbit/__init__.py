@@ -107,6 +107,8 @@ _LATER = {
     "targets.callable": "CallableDensity",
     "targets.posterior": "Posterior",
 }
+# Packages of other libraries: imported when asked for, no part of `__all__`.
+_INTEGRATIONS = ("jax", "numpyro", "pymc", "sklearn", "torch")
 _PLACES = {name: place for place, names in _LATER.items() for name in names.split()}
 # Layers, priors, likelihoods, samplers and ready-made networks are public by their rooms' lists.
 _ROOMS = ("models.layers", "models.zoo", "targets.priors", "targets.likelihoods", "samplers")
@@ -122,6 +124,13 @@ def __getattr__(name: str) -> Any:
         return sorted({*here, *(one for room in _ROOMS for one in _room(room).__all__)})
     if name.startswith("_"):
         raise AttributeError(f"module 'ribbit' has no attribute {name!r}")
+    if name in _INTEGRATIONS:
+        try:
+            return _room(name)
+        except ImportError as error:
+            raise AttributeError(
+                f"module 'ribbit' has no attribute {name!r}: import ribbit.{name} failed, {error}"
+            ) from error
     if name in _PLACES:
         found = _named(_PLACES[name], name)
     else:

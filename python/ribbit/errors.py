@@ -16,6 +16,7 @@ __all__ = [
     "GroupError",
     "KindError",
     "MissingError",
+    "ModuleWarning",
     "NoiseWarning",
     "NonFiniteError",
     "PrecisionWarning",
@@ -197,6 +198,16 @@ class NoiseWarning(RibbitWarning):
     ...     target = rb.Posterior(rb.mlp(1, (3,), 2), x, y, prior=rb.Normal(1.0), likelihood=noise)
     >>> [w.category.__name__ for w in caught]
     ['NoiseWarning']
+    """
+
+
+class ModuleWarning(RibbitWarning):
+    """A PyTorch module or its DataLoader means something else than the posterior that it becomes.
+
+    Examples
+    --------
+    >>> issubclass(rb.errors.ModuleWarning, rb.errors.RibbitWarning)
+    True
     """
 
 

@@ -233,9 +233,8 @@ def _build_run(
         for name, (layout, count, digests) in stored.items()
     }
     chains, dim = state.position.shape
-    predictive: Any = None
-    if header["predictive"] is not None:
-        predictive = predictive_from_description(header["predictive"])
+    predictive = _predictive(header)
+    if predictive is not None:
         dim = predictive.dim
     positions: Any = found.get("posterior/theta", np.empty((chains, 0, dim), state.position.dtype))
     prediction = None
@@ -259,7 +258,7 @@ def _build_run(
         stats=_statistics(found, "sample_stats/"),
         complete=_flag(header["complete"]) and whole_run,
         state=state if whole_run else None,
-        settings=_settings(header["settings"], chains),
+        settings=_settings(header, chains),
         predictive=predictive,
         prediction=prediction,
         warmup_positions=warmup,
@@ -283,11 +282,9 @@ def _statistics(found: dict[str, StoredArray], group: str) -> Any:
 
 def _build_fit(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Fit:
     kind = header["fit"]
-    predictive: Any = None
-    if header["predictive"] is not None:
-        predictive = predictive_from_description(header["predictive"])
+    predictive = _predictive(header)
     common: dict[str, Any] = {"complete": _flag(header["complete"])}
-    common["settings"] = _settings(header["settings"], 1)
+    common["settings"] = _settings(header, 1)
     if kind == "MeanField":
         names = ("mean", "scale", "elbo", "expected_log_likelihood", "kl")
         state = None
@@ -343,11 +340,9 @@ def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws
         check_statistics("warmup_stats", warmup_stats, warmup_positions)
     if (judged := arrays.get("judged")) is not None:
         check_array("judged", judged, "float64", (positions.shape[0], None, None))
-    predictive: Any = None
-    if header["predictive"] is not None:
-        predictive = predictive_from_description(header["predictive"])
-        if predictive.dim != positions.shape[2]:
-            raise ValueError(f"positions {positions.shape} of a model of dim {predictive.dim}")
+    predictive = _predictive(header)
+    if predictive is not None and predictive.dim != positions.shape[2]:
+        raise ValueError(f"positions {positions.shape} of a model of dim {predictive.dim}")
     prediction = None
     if header["prediction"] is not None and predictive is not None:
         found = archive.get(arrays, "prediction")
@@ -364,7 +359,7 @@ def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws
         stats=stats,
         complete=_flag(header["complete"]),
         state=archive.state_of(header, arrays, _sampled(header, positions)),
-        settings=_settings(header["settings"], positions.shape[0]),
+        settings=_settings(header, positions.shape[0]),
         predictive=predictive,
         prediction=prediction,
         warmup_positions=warmup_positions,
@@ -452,7 +447,24 @@ def _flag(value: object) -> bool:
     return value
 
 
-def _settings(value: object, chains: int) -> dict[str, Any]:
+def _predictive(header: dict[str, Any]) -> Any:
+    """Return what predicts; None without it, or if it is a module, which a file does not hold."""
+    described = header["predictive"]
+    if described is None or _module(header):
+        return None
+    return predictive_from_description(described)
+
+
+def _module(header: dict[str, Any]) -> dict[str, Any]:
+    """Return what a file says of a module, as an entry of the settings; empty without one."""
+    described = header["predictive"]
+    known = isinstance(described, dict) and isinstance(described.get("module"), dict)
+    return {"module": described["module"]} if known else {}
+
+
+def _settings(header: dict[str, Any], chains: int) -> dict[str, Any]:
+    """Return the settings, with what the file says of a module."""
+    value = header["settings"]
     if not isinstance(value, dict):
         raise ValueError("settings are no dict")
     if "seed" in value:
@@ -462,7 +474,7 @@ def _settings(value: object, chains: int) -> dict[str, Any]:
         raise ValueError(f"settings/chains are not {chains} ids")
     for number in ids or []:
         whole("settings/chains", number, below=2**32)
-    return dict(value)
+    return dict(value) | _module(header)
 
 
 explain(globals())

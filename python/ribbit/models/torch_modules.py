@@ -209,7 +209,7 @@ def _run(function: str, module: Any, rows: _Array) -> _Run:
         part.register_forward_pre_hook(begin(name))
         part.register_forward_hook(end(name))
     with torch.no_grad():
-        result = copied(torch.from_numpy(np.ascontiguousarray(rows)))
+        result = copied(torch.from_numpy(np.array(rows, order="C")))  # it may work in place
     output = _numbers(result[0] if isinstance(result, tuple) else result)
     if output is None:
         got = checks.summary(result)

@@ -225,9 +225,10 @@ class Draws:
             When no draws were kept; for a frame that lacks a column of the data or has others.
         """
         if self.predictive is None:
+            held = ": a file holds no module, rb.torch.attach(draws, target) gives it back"
             raise TypeError(
                 "[Draws.predict] expected draws of a target with predictions, such as Posterior, "
-                "got a target without `predictive`"
+                f"got a target without `predictive`{held if 'module' in self.settings else ''}"
             )
         if self.positions.shape[1] == 0:
             raise ValueError(

@@ -233,4 +233,4 @@ class GaussNewton:
         )
         table.spread.flags.writeable = table.mean.flags.writeable = False
         made = dataclasses.replace(spec, prior=prior, likelihood=likelihood, table=table)
-        return type(self)._of_spec(made)  # type: ignore[attr-defined]
+        return self._like(made)

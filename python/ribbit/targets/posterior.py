@@ -163,8 +163,6 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         (P,) float64, sd of the prior per parameter, untempered; its scale where that is infinite.
     shared_prior_sd : float or None
         The sd that all weights and biases share, None if they do not; "log_noise" not counted.
-    dropout_layers : tuple of str
-        Dropout layers as ``"2: Dropout(0.1)"``; they are the identity here.
 
     Raises
     ------
@@ -239,7 +237,6 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
     prior_mean: Array64
     prior_sd: Array64
     shared_prior_sd: float | None
-    dropout_layers: tuple[str, ...]
     _native: Any
     _spec: DensitySpec
     _predictive: NetworkPredictive
@@ -360,7 +357,6 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
             "prior_mean": table.mean,
             "prior_sd": table.spread,
             "shared_prior_sd": table.shared,
-            "dropout_layers": model.dropout_layers,
             "array_namespace": spec.backend.xp,
             "_native": spec.density(),
             "_predictive": NetworkPredictive(
@@ -396,9 +392,16 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
             and not isinstance(getattr(type(self), name, None), functools.cached_property)
         }
 
-    @staticmethod
-    def _of_spec(spec: DensitySpec) -> Posterior:
-        return _of_spec(spec)
+    def _like(self, spec: DensitySpec) -> Any:
+        """Return the posterior of another spec, of this class and with what was added to this."""
+        made = _of_spec(spec, type(self))
+        vars(made).update(self._added())
+        return made
+
+    @property
+    def dropout_layers(self) -> tuple[str, ...]:
+        """Dropout layers as ``"2: Dropout(0.1)"``; they are the identity here."""
+        return self.model.dropout_layers
 
     @property
     def shards(self) -> int | None:
@@ -572,8 +575,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         function = "Posterior.subset"
         self._needs_one_process(function)
         chosen = checks.integer_array(function, "rows", rows, below=self.num_rows)
-        part = _of_spec(self._spec.rows(chosen), type(self))
-        vars(part).update(self._added())
+        part: Posterior = self._like(self._spec.rows(chosen))
         return part
 
     def _noise_collapse(self, positions: FloatArray) -> tuple[float, str] | None:

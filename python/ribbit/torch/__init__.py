@@ -7,11 +7,12 @@ from ribbit._arrays.keywords import explain
 from ribbit._arrays.packages import needing
 
 with needing("ribbit.torch", "torch"):
+    from ribbit.torch.attach import attach
     from ribbit.torch.density import ModuleDensity
     from ribbit.torch.module_posterior import ModulePosterior
     from ribbit.torch.native import NativePosterior
     from ribbit.torch.operator import LogDensity, torch_log_density
-    from ribbit.torch.posterior import attach, posterior
+    from ribbit.torch.posterior import posterior
 
 __all__ = [
     "LogDensity",

@@ -5,19 +5,21 @@ Shapes: P parameters, n rows; images (n, C, H, W) in torch, (n, H, W, C) here.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 import torch
-from torch import fx, nn
+from torch import nn
 
 from ribbit._arrays.checks import FloatArray
 from ribbit.models.model import Model
 from ribbit.targets.prior_base import Prior, PriorLike
 from ribbit.targets.prior_table import chosen, patterns_of
-from ribbit.torch.tracing import NotCovered, layers_of
+from ribbit.torch.masks import DROPOUT
+from ribbit.torch.tracing import NotCovered, Tracer, layers_of
 
 __all__ = ["Compiled", "compile_module", "native_prior", "to_state"]
 
@@ -33,11 +35,14 @@ class Compiled:
         The module's names of the model's arrays, in flat order.
     trained : (P,) array
         The module's own weights.
+    dropping : tuple of bool
+        Of each Dropout layer of the model, whether the module had it in training mode.
     """
 
     model: Model
     names: tuple[str, ...]
     trained: FloatArray
+    dropping: tuple[bool, ...]
 
 
 def _shape(x: torch.Tensor) -> tuple[int, ...]:
@@ -46,8 +51,12 @@ def _shape(x: torch.Tensor) -> tuple[int, ...]:
     return shape if len(shape) < 3 else (*shape[1:], shape[0])
 
 
-def compile_module(module: nn.Module, x: torch.Tensor, dtype: np.dtype[Any]) -> Compiled:
+def compile_module(
+    module: nn.Module, x: torch.Tensor, dtype: np.dtype[Any], dropping: frozenset[str]
+) -> Compiled:
     """Return a module as a model, checked on rows x (n, ...) against the module's own outputs.
+
+    dropping: names of Dropout layers in training mode.
 
     Raises
     ------
@@ -64,11 +73,12 @@ def compile_module(module: nn.Module, x: torch.Tensor, dtype: np.dtype[Any]) -> 
     if x.ndim not in (2, 4):
         raise NotCovered(f"its inputs have shape {tuple(x.shape[1:])}, neither rows nor images")
     try:
-        graph = fx.Tracer().trace(module)
+        graph = Tracer().trace(copy.deepcopy(module))  # code that changes buffers runs here
     except Exception as error:  # what fx cannot follow, in the words of whatever failed
         raise NotCovered(f"its forward cannot be traced ({type(error).__name__})") from error
     parts = dict(module.named_modules())
-    stack, owners = layers_of(graph, parts)
+    stack, called = layers_of(graph, parts)
+    owners = [name for name in called if any(True for _ in parts[name].parameters())]
     if len(set(owners)) < len(owners):
         raise NotCovered("a layer with weights is called twice")
     try:
@@ -81,7 +91,8 @@ def compile_module(module: nn.Module, x: torch.Tensor, dtype: np.dtype[Any]) -> 
         for owner in owners
         for name, _ in parts[owner].named_parameters()
     )
-    compiled = Compiled(model, names, trained)
+    drops = [name for name in called if isinstance(parts[name], DROPOUT) and parts[name].p]
+    compiled = Compiled(model, names, trained, tuple(name in dropping for name in drops))
     mine = to_state(compiled, trained)
     for name, value in module.named_parameters():
         if name not in mine or not torch.equal(mine[name].double(), value.detach().cpu().double()):

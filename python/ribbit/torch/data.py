@@ -5,21 +5,35 @@ Shapes: N rows, n rows of a batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+)
 
 from ribbit._arrays import checks
-from ribbit.errors import ShapeError
+from ribbit._arrays.warning import warn
+from ribbit.errors import ModuleWarning, ShapeError
 from ribbit.targets.spec import digest
+from ribbit.torch.randomness import same, watched
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = ["Rows", "read", "tensor"]
+
+_WIDER = (torch.uint16, torch.uint32, torch.uint64)
+_SEEN = 16  # rows that are read twice, to see whether they stay as they are
 
 
 def tensor(function: str, name: str, value: Any, dtype: torch.dtype) -> torch.Tensor:
@@ -28,14 +42,24 @@ def tensor(function: str, name: str, value: Any, dtype: torch.dtype) -> torch.Te
     Raises
     ------
     TypeError, ValueError
-        For what is no array of real numbers, or not finite.
+        For what is no dense array of real numbers with values, or not finite.
     """
     if not isinstance(value, torch.Tensor):
         array = checks.numeric(function, name, value)
         value = torch.from_numpy(np.array(array, order="C", copy=True, dtype=_native(array.dtype)))
-    value = value.detach().cpu()
-    if value.is_complex():
-        raise TypeError(f"[{function}] expected {name} as real numbers, got {value.dtype}")
+    kinds = (
+        (value.is_nested, "a nested tensor: pad its rows to one shape"),
+        (value.is_quantized, f"{value.dtype}: give {name}.dequantize()"),
+        (value.layout is not torch.strided, f"layout {value.layout}: give {name}.to_dense()"),
+        (value.device.type == "meta", "a tensor on the meta device, which holds no values"),
+        (value.is_complex(), f"{value.dtype}"),
+    )
+    for found, got in kinds:
+        if found:
+            raise TypeError(f"[{function}] expected {name} as real numbers, got {got}")
+    value = value.detach().cpu().resolve_neg()
+    if value.dtype in _WIDER:
+        value = value.to(torch.int64)  # torch cannot choose rows of these
     if value.is_floating_point():
         value = value.to(dtype)
         if not bool(torch.isfinite(value).all()):
@@ -118,8 +142,9 @@ class _Read:
         self.function, self.dataset, self.collate, self.dtype = function, dataset, collate, dtype
 
     def __call__(self, rows: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
-        items = [self.dataset[int(row)] for row in rows]
-        return _pair(self.function, self.collate(items), self.dtype)
+        with _collating(self.function):
+            items = [self.dataset[int(row)] for row in rows]
+            return _pair(self.function, self.collate(items), self.dtype)
 
 
 def _pair(function: str, batch: Any, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
@@ -149,11 +174,11 @@ def read(function: str, data: Any, dtype: torch.dtype, *, in_memory: bool) -> Ro
     """
     size = None
     collate: Any = torch.utils.data.default_collate
+    workers = 0
     if isinstance(data, DataLoader):
-        size, collate, workers = data.batch_size, data.collate_fn, data.num_workers
+        collate, workers = data.collate_fn, data.num_workers
+        size = _check_sampler(function, data)
         data = data.dataset
-    else:
-        workers = 0
     if isinstance(data, IterableDataset):
         raise TypeError(
             f"[{function}] expected a Dataset whose rows can be chosen (a draw depends on the rows "
@@ -167,15 +192,98 @@ def read(function: str, data: Any, dtype: torch.dtype, *, in_memory: bool) -> Ro
     count: int = len(data)
     if count == 0:
         raise ShapeError(f"[{function}] expected a Dataset of at least one row, got none")
-    if not in_memory:
-        rows = _Read(function, data, collate, dtype)
-        first = rows(np.zeros(1, np.int64))
-        mark = digest(type(data).__qualname__, count, *(part.numpy() for part in first))
-        return Rows(rows, count, min(size, count) if size else None, mark)
+    rows = _Read(function, data, collate, dtype)
+    seen = np.arange(min(count, _SEEN))
+    size = min(size, count) if size else None
+    if in_memory:
+        found = _read_all(function, data, collate, workers, dtype)
+        first = tuple(part[: len(seen)] for part in found)
+    else:
+        first = rows(seen)
+    with watched() as drawn:
+        again = rows(seen)
+    if drawn() or not all(map(same, first, again)):
+        instead = "the rows of one reading are used" if in_memory else "no draw can be repeated"
+        warn(
+            f"[{function}] expected a Dataset whose rows stay as they are, got "
+            f"{type(data).__name__}, whose rows are random or depend on their batch: {instead}",
+            ModuleWarning,
+        )
+    if in_memory:
+        return _whole(*found, size)
+    mark = digest(type(data).__qualname__, count, *(part[:1].numpy() for part in first))
+    return Rows(rows, count, size, mark)
+
+
+def _read_all(
+    function: str, data: Any, collate: Any, workers: int, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return all rows of a Dataset."""
+    count = len(data)
     order = DataLoader(data, batch_size=min(count, 256), collate_fn=collate, num_workers=workers)
-    pairs = [_pair(function, batch, dtype) for batch in order]
-    x, y = (torch.cat(parts) for parts in zip(*pairs, strict=True))
-    return _whole(x, y, min(size, count) if size else None)
+    with _collating(function):
+        pairs = [_pair(function, batch, dtype) for batch in order]
+        x, y = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+    if len(x) != count:
+        raise ShapeError(
+            f"[{function}] expected a collate function that keeps every row, got {len(x)} rows of "
+            f"{count}"
+        )
+    return x, y
+
+
+@contextlib.contextmanager
+def _collating(function: str) -> Iterator[None]:
+    """Say whose error it is when torch cannot make a batch of rows."""
+    try:
+        yield
+    except (RuntimeError, TypeError, KeyError) as error:
+        if str(error).startswith("["):
+            raise
+        raise TypeError(
+            f"[{function}] expected a Dataset whose rows (x, y) make batches, got "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def _check_sampler(function: str, loader: DataLoader[Any]) -> int | None:
+    """Return a loader's batch size; ValueError unless it gives every row once."""
+    batches = loader.batch_sampler
+    if isinstance(loader.dataset, IterableDataset):
+        return loader.batch_size
+    if batches is None:
+        raise ValueError(
+            f"[{function}] expected a DataLoader that makes batches, got batch_size=None: give its "
+            "dataset"
+        )
+    count = len(loader.dataset)  # type: ignore[arg-type]
+    sampler: Any = batches
+    size = getattr(batches, "batch_size", None)
+    if type(batches) is BatchSampler:
+        sampler = batches.sampler
+        if batches.drop_last and count % batches.batch_size:
+            warn(
+                f"[{function}] expected a DataLoader with drop_last=False, got True: all {count} "
+                "rows count, also those that it drops",
+                ModuleWarning,
+            )
+    if type(sampler) is SequentialSampler:
+        return size
+    if not getattr(sampler, "replacement", False):
+        if type(sampler) is RandomSampler and sampler.num_samples == count:
+            return size
+        with torch.random.fork_rng(devices=[]):
+            given: Any = iter(sampler)
+            if sampler is batches:
+                given = itertools.chain.from_iterable(given)
+            order = sorted(int(i) for i in itertools.islice(given, count + 1))
+        if order == list(range(count)):
+            return size
+    raise ValueError(
+        f"[{function}] expected a DataLoader whose sampler gives each of the {count} rows once, "
+        f"got {type(sampler).__name__}: every row counts once in a posterior. Give its dataset, "
+        "or a torch.utils.data.Subset of the rows that are meant"
+    )
 
 
 def _whole(x: torch.Tensor, y: torch.Tensor, size: int | None) -> Rows:

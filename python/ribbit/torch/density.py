@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ModuleDensity"]
 
-_DROPOUT = (torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.Dropout3d)
-_OTHER_DROPOUT = (torch.nn.AlphaDropout, torch.nn.FeatureAlphaDropout)
-
 
 class ModuleDensity(Evaluation):
     """The posterior of any ``nn.Module``, run by ``functional_call`` and ``vmap`` over chains.
@@ -98,6 +95,8 @@ class ModuleDensity(Evaluation):
         vmap: bool,
         chunk_size: int,
         why: str,
+        writes: bool,
+        dropping: frozenset[str],
     ) -> None:
         name = "posterior"
         self._options: dict[str, Any] = {
@@ -110,6 +109,8 @@ class ModuleDensity(Evaluation):
             "vmap": vmap,
             "chunk_size": chunk_size,
             "why": why,
+            "writes": writes,
+            "dropping": dropping,
         }
         self.module, self.likelihood, self.rows = module, likelihood, rows
         self.prior, self.dtype, self.flat, self.why = prior, dtype, flat, why
@@ -117,7 +118,7 @@ class ModuleDensity(Evaluation):
         self.likelihood_temperature = likelihood_temperature
         self.parameters = parameters_of(module)
         self.num_outputs = outputs
-        self._vmap, self._chunk = vmap, chunk_size
+        self._vmap, self._chunk, self._writes = vmap, chunk_size, writes
         known = likelihood if isinstance(likelihood, Likelihood) else None
         self._terms: RowTerms = (
             row_terms(known) if known is not None else _of_function(cast("Any", likelihood))
@@ -147,7 +148,7 @@ class ModuleDensity(Evaluation):
         self.dropout_layers = tuple(
             f"{where or 'module'}: {part}"
             for where, part in module.named_modules()
-            if isinstance(part, (*_DROPOUT, *_OTHER_DROPOUT)) and part.p > 0.0
+            if where in dropping
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -273,10 +274,6 @@ class ModuleDensity(Evaluation):
             "dtype": self.dtype.name,
         }
 
-    def describe(self) -> None:
-        """Return None: a file cannot hold a module; see `ribbit.torch.attach`."""
-        return None
-
     # --- back to torch ----------------------------------------------------------------------------
 
     @property
@@ -332,7 +329,7 @@ def _of_function(loss: Callable[..., Any]) -> RowTerms:
 
     def terms(f: torch.Tensor, y: torch.Tensor, noise: torch.Tensor | None) -> torch.Tensor:
         del noise
-        losses = loss(f, y)
+        losses = loss(f, y.clone())  # it may work in place
         if not isinstance(losses, torch.Tensor) or losses.shape != f.shape[:1]:
             raise ShapeError(
                 f"[posterior] expected a loss for each row, shape ({f.shape[0]},), got "

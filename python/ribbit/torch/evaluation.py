@@ -28,7 +28,7 @@ from ribbit.torch.steps import TorchSteps
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Evaluation", "quiet"]
+__all__ = ["Evaluation", "called", "quiet", "random_error"]
 
 
 @contextlib.contextmanager
@@ -47,6 +47,38 @@ def quiet() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(fast)
 
 
+def called(
+    module: torch.nn.Module, arrays: dict[str, torch.Tensor], x: torch.Tensor, *, writes: bool
+) -> Any:
+    """Return what a module gives of x under other arrays; what it works on in place are copies.
+
+    writes: whether it changes its parameters or buffers.
+    """
+    if writes:
+        arrays = {name: array.clone() for name, array in (*module.named_buffers(), *arrays.items())}
+    return functional_call(module, arrays, (x.clone(),))
+
+
+def random_error(function: str, module: torch.nn.Module) -> TypeError:
+    """Return the error for a module that is random."""
+    return TypeError(
+        f"[{function}] expected a module that gives the same for the same x, got "
+        f"{type(module).__name__}, which is random, or changes itself, in evaluation mode: draws "
+        "of its weights need a fixed function"
+    )
+
+
+@contextlib.contextmanager
+def _named(module: torch.nn.Module) -> Iterator[None]:
+    """Say that a module is random where vmap finds it out."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "randomness" not in str(error):
+            raise
+        raise random_error("posterior", module) from error
+
+
 class Evaluation(TorchSteps):
     """What computes: terms and gradients of rows under weights, as `ModuleDensity` is told."""
 
@@ -61,6 +93,7 @@ class Evaluation(TorchSteps):
     _log_prior: NativePrior
     _vmap: bool
     _chunk: int
+    _writes: bool
 
     def _prepare(self) -> None:
         """Set what computes up; the module and `_terms` are there."""
@@ -79,7 +112,7 @@ class Evaluation(TorchSteps):
 
     def _outputs(self, flat: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Return outputs (n, K) float64 of one weight vector."""
-        out = functional_call(self.module, self._parameters(flat), (x,))
+        out = called(self.module, self._parameters(flat), x, writes=self._writes)
         return (out[:, None] if out.ndim == 1 else out).double()
 
     def _prior_at(self, theta: FloatArray) -> tuple[Array64, FloatArray]:
@@ -150,7 +183,7 @@ class Evaluation(TorchSteps):
         count = self.num_rows if rows is None else rows.shape[-1]
         values = np.zeros(len(theta))
         grad = np.zeros_like(theta)
-        with self._lock, quiet():
+        with self._lock, quiet(), _named(self.module):
             own = theta if theta.flags.writeable else theta.copy()
             flat = torch.from_numpy(own).to(self._device)
             for low in range(0, count, self._chunk):

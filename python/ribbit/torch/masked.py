@@ -198,6 +198,6 @@ class MaskPredictive:
         found: Array64 = self.likelihood.log_likelihood(outputs, targets, base._log_noise(theta))
         return found
 
-    def describe(self) -> None:
-        """Return None: a file cannot hold a module."""
-        return None
+    def describe(self) -> Any:
+        """Return what a file says of the module; see `ribbit.torch.attach`."""
+        return self._base.describe()

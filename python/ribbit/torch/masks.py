@@ -12,7 +12,10 @@ from ribbit._arrays import random_numbers
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Address", "Mask", "place_masks"]
+__all__ = ["DROPOUT", "Address", "Mask", "dropping", "place_masks"]
+
+DROPOUT: Any = torch.nn.modules.dropout._DropoutNd
+"""The base of all Dropout layers of torch."""
 
 
 class Address:
@@ -32,9 +35,9 @@ class Address:
 class Mask(torch.nn.Module):
     """A Dropout layer whose mask has an address: seed, step, layer, row of the data, unit."""
 
-    def __init__(self, address: Address, rate: float, spatial: bool) -> None:
+    def __init__(self, address: Address, rate: float, spatial: bool, text: str) -> None:
         super().__init__()
-        self.address, self.rate, self.spatial = address, rate, spatial
+        self.address, self.rate, self.spatial, self.text = address, rate, spatial, text
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply by 0 with probability `rate`, else by 1 / (1 - rate)."""
@@ -83,6 +86,15 @@ def place_masks(
             )
         own = float(part.p) if rate is None else rate
         owner, _, last = name.rpartition(".")
-        setattr(module.get_submodule(owner), last, Mask(address, own, kinds[type(part)]))
+        setattr(module.get_submodule(owner), last, Mask(address, own, kinds[type(part)], str(part)))
         rates.append(own)
     return address, tuple(rates)
+
+
+def dropping(module: torch.nn.Module) -> frozenset[str]:
+    """Return the names of Dropout layers in training mode, with a rate above 0."""
+    return frozenset(
+        name
+        for name, part in module.named_modules()
+        if isinstance(part, DROPOUT) and part.training and part.p
+    )

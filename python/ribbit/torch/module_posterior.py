@@ -49,11 +49,6 @@ class ModulePosterior(ModulePredictive):
             of our layers; for other arguments that do not fit.
         """
         name = "MCDropout"
-        if not self.dropout_layers:
-            raise TypeError(
-                f"[{name}] expected a module with Dropout layers, got "
-                f"{type(self.module).__name__} without: use BBB or DeepEnsemble"
-            )
         asked = {"rate='concrete'": rate == "concrete", "length_scale": length_scale is not None}
         for option, given in asked.items():
             if given:
@@ -73,4 +68,10 @@ class ModulePosterior(ModulePredictive):
         chosen = None if rate is None else checks.fraction(name, "rate", rate)
         module = copy.deepcopy(self.module)
         masks = place_masks(name, module, chosen)
-        return MaskedModule(module, likelihood, self.rows, masks=masks, **self._options)
+        if not masks[1]:
+            raise TypeError(
+                f"[{name}] expected a module with Dropout layers, got "
+                f"{type(module).__name__} without: use BBB or DeepEnsemble"
+            )
+        options = {**self._options, "dropping": frozenset()}
+        return MaskedModule(module, likelihood, self.rows, masks=masks, **options)

@@ -5,6 +5,7 @@ Shapes: P parameters, N rows; images (N, C, H, W) in torch, (N, H, W, C) here.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -40,8 +41,17 @@ class _TorchInputs(NetworkPredictive):
         )
 
     def describe(self) -> Any:
-        """Return the description of the network; None of images, which a file has otherwise."""
-        return None if len(self.model.input_shape) == 3 else super().describe()
+        """Return the description of the network; of images, as a module: see `attach`."""
+        found = super().describe()
+        if len(self.model.input_shape) != 3:
+            return found
+        return {"module": {key: found[key] for key in ("model", "likelihood")}}
+
+
+def _torch_inputs(known: NetworkPredictive) -> _TorchInputs:
+    return _TorchInputs(
+        known.model, known.likelihood, known.description, units=known.units, scales=known.scales
+    )
 
 
 class _Masked(MaskedPosterior):
@@ -53,8 +63,7 @@ class _Masked(MaskedPosterior):
     @property
     def network_predictive(self) -> NetworkPredictive:
         """What predicts, without the data and without masks."""
-        known = super().network_predictive
-        return _TorchInputs(known.model, known.likelihood, known.description, units=known.units)
+        return _torch_inputs(super().network_predictive)
 
 
 def _masked(spec: DensitySpec, options: dict[str, Any]) -> _Masked:
@@ -102,15 +111,29 @@ class NativePosterior(Posterior):
         columns: tuple[str | int, ...] | None,
     ) -> NativePosterior:
         """Return a posterior of the model as one of the module."""
-        return _native(replace(posterior._spec, columns=columns), compiled, batch_size)
+        made = object.__new__(NativePosterior)
+        made._fill(replace(posterior._spec, columns=columns))
+        vars(made).update(_compiled=compiled, batch_size=batch_size)
+        return made
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _native, (self._spec, self._compiled, self.batch_size, type(self)), self._added()
+    def _fill(self, spec: DensitySpec) -> None:
+        """Set every field; predictions take what the module takes."""
+        super()._fill(spec)
+        object.__setattr__(self, "_predictive", _torch_inputs(self._predictive))
 
     @property
+    def dropout_layers(self) -> tuple[str, ...]:
+        """Dropout layers that the module had in training mode, as ``"2: Dropout(0.1)"``."""
+        every = zip(self.model.dropout_layers, self._compiled.dropping, strict=True)
+        return tuple(text for text, training in every if training)
+
+    @functools.cached_property
     def marginal(self) -> Posterior | None:
-        """As of `Posterior`; None of images, whose marginal takes inputs with the channels last."""
-        return None if len(self.model.input_shape) == 3 else super().marginal
+        """As of `Posterior`; None of images, whose last layer is sampled as any other."""
+        found = None if len(self.model.input_shape) == 3 else super().marginal
+        if found is not None:
+            object.__setattr__(found, "_predictive", _torch_inputs(found._predictive))
+        return found
 
     def masked(
         self,
@@ -156,32 +179,6 @@ class NativePosterior(Posterior):
         rows = np.asarray(super().inputs(count)).reshape(-1, *self.model.input_shape)
         return np.moveaxis(rows, -1, 1) if rows.ndim == 4 else rows
 
-    def subset(self, rows: npt.ArrayLike) -> NativePosterior:
-        """Return the posterior of some of the rows alone."""
-        part = super().subset(rows)
-        return NativePosterior.of(part, self._compiled, self.batch_size, self.columns)
-
     def describe(self) -> Any:
-        """Return a description for files; None of images, see `ribbit.torch.attach`."""
+        """Return a description for files; of images, one for `ribbit.torch.attach`."""
         return self._predictive.describe()
-
-
-def _native(
-    spec: DensitySpec,
-    compiled: Compiled,
-    batch_size: int | None,
-    kind: type[NativePosterior] = NativePosterior,
-) -> NativePosterior:
-    posterior = object.__new__(kind)
-    posterior._fill(spec)
-    known = posterior._predictive
-    made = _TorchInputs(
-        known.model, known.likelihood, known.description, units=known.units, scales=known.scales
-    )
-    for name, value in {
-        "_predictive": made,
-        "_compiled": compiled,
-        "batch_size": batch_size,
-    }.items():
-        object.__setattr__(posterior, name, value)
-    return posterior

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
+from ribbit._arrays.warning import warn
 from ribbit._backends import dispatch
 from ribbit._backends.density_table import DensityTable, prior_constants
+from ribbit.errors import ModuleWarning
 from ribbit.models.layers import Dense
 from ribbit.models.model import Model
 from ribbit.targets import likelihoods
@@ -22,7 +25,10 @@ from ribbit.targets.likelihoods import Array64
 from ribbit.targets.prior_table import PriorTable
 from ribbit.targets.priors import Normal
 
-__all__ = ["ModuleParameter", "NativePrior", "parameters_of"]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["ModuleParameter", "NativePrior", "dtype_of", "parameters_of"]
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)  # what a padding of 0 under N(0, 1) takes off
 
@@ -79,6 +85,31 @@ def parameters_of(module: torch.nn.Module) -> tuple[ModuleParameter, ...]:
         found.append(ModuleParameter(name, shape, offset, fan_in, weight, initial))
         offset += found[-1].size
     return tuple(found)
+
+
+def dtype_of(function: str, module: torch.nn.Module, dtype: npt.DTypeLike | None) -> np.dtype[Any]:
+    """Return the dtype that weights are sampled in; TypeError for weights that have no values."""
+    for name, p in module.named_parameters():
+        got = str(p.dtype).removeprefix("torch.")
+        if isinstance(p, torch.nn.parameter.UninitializedParameter):
+            got = "one whose shape is not known yet: call the module once"
+        elif p.device.type == "meta":
+            got = "one on the meta device, which holds no values"
+        elif p.is_floating_point():
+            continue
+        raise TypeError(f"[{function}] expected parameter {name!r} of real numbers, got {got}")
+    found = sorted({str(p.dtype).removeprefix("torch.") for p in module.parameters()})
+    chosen = checks.float_dtype(
+        function, dtype if dtype is not None else "float64" if "float64" in found else "float32"
+    )
+    if dtype is None and (len(found) > 1 or found[0] not in ("float32", "float64")):
+        warn(
+            f"[{function}] expected parameters of float32 or of float64, got {', '.join(found)}: "
+            f"all are sampled in {chosen}, and state_dict(theta) has that dtype; dtype= says so "
+            "without a warning",
+            ModuleWarning,
+        )
+    return chosen
 
 
 class NativePrior:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,19 +19,21 @@ from ribbit.targets.prior_table import warn_of_hidden
 from ribbit.torch.compiled import compile_module, native_prior
 from ribbit.torch.data import Rows, read
 from ribbit.torch.density import ModuleDensity
-from ribbit.torch.evaluation import quiet
+from ribbit.torch.evaluation import called, quiet, random_error
 from ribbit.torch.likelihoods import of_loss
+from ribbit.torch.links import warn_of_link
+from ribbit.torch.masks import dropping
 from ribbit.torch.module_posterior import ModulePosterior
 from ribbit.torch.native import NativePosterior
-from ribbit.torch.parameters import parameters_of
+from ribbit.torch.parameters import dtype_of, parameters_of
+from ribbit.torch.randomness import same, watched
 from ribbit.torch.tracing import NotCovered
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["attach", "posterior"]
+__all__ = ["posterior"]
 
-Result = TypeVar("Result")
 _EXAMPLE = 8  # rows that a compiled module is checked on
 
 
@@ -44,7 +45,7 @@ def posterior(
     prior: PriorLike,
     temperature: float = 1.0,
     likelihood_temperature: float = 1.0,
-    dtype: npt.DTypeLike = np.float32,
+    dtype: npt.DTypeLike | None = None,
     native: bool | None = None,
     in_memory: bool = True,
     vmap: bool = True,
@@ -63,7 +64,10 @@ def posterior(
     module : torch.nn.Module
         Taken as a copy in evaluation mode: batch normalisation is the affine function of its
         running statistics. Parameters with ``requires_grad=False`` stay what they are. A forward
-        takes one tensor (n, ...) and gives one, (n, K) or (n,), each row of its own input alone.
+        takes one tensor (n, ...) and gives one, (n, K) or (n,), each row of its own input alone,
+        the same whenever it is called. It may work in place: it gets copies. Samplers refuse
+        Dropout layers in training mode; after ``module.eval()`` they do nothing, and `MCDropout`
+        has them all the same.
     likelihood : Likelihood or callable
         Such as ``rb.Gaussian()``, or a loss of torch that is one: CrossEntropyLoss,
         BCEWithLogitsLoss, PoissonNLLLoss. Or a function (outputs (n, K) float64, y) -> (n,), minus
@@ -71,14 +75,16 @@ def posterior(
     data : (x, y), Dataset or DataLoader
         Tensors or arrays with as many rows. Of a DataLoader the dataset, its way to collate and its
         batch size are used, as ``target.batch_size``: which rows are in a batch is decided by seed,
-        chain and step. y (N,) means (N, 1).
+        chain and step. Every row counts once: a sampler that repeats rows or leaves some out is a
+        ValueError. y (N,) means (N, 1).
     prior : Prior or dict of str to Prior
         One prior for all parameters, or patterns of the module's names (fnmatch), the first that
         matches wins.
     temperature, likelihood_temperature : float, default 1.0
         As of :class:`ribbit.Posterior`.
-    dtype : dtype, default float32
-        float32 or float64, of positions, weights and inputs.
+    dtype : dtype, optional
+        float32 or float64, of positions, weights and inputs. Default: float64 if a parameter of the
+        module is, else float32.
     native : bool, optional
         None: the core where it can be. True: a TypeError that says what is not covered. False:
         torch.
@@ -105,6 +111,10 @@ def posterior(
 
     Warns
     -----
+    ModuleWarning
+        For outputs that are probabilities, or rates, where the likelihood takes logits, or
+        logarithms; for weights of several dtypes, or of 16 bits; for a Dataset whose rows are
+        random; for a DataLoader with ``drop_last=True`` that drops some.
     PriorWarning
         For a pattern of `prior` behind one that matches all that it does and more.
 
@@ -128,7 +138,7 @@ def posterior(
             f"[{name}] expected a module with parameters that want a gradient, got "
             f"{type(module).__name__} with none"
         )
-    chosen = checks.float_dtype(name, dtype)
+    chosen = dtype_of(name, module, dtype)
     prior = priors.check(name, prior)
     terms = of_loss(name, likelihood)
     temperature = checks.positive(name, "temperature", temperature)
@@ -151,33 +161,52 @@ def posterior(
         "likelihood_temperature": likelihood_temperature,
         "dtype": chosen,
     }
-    why = "native=False"
+    active = dropping(module)
+    why, target = "native=False", None
     if native is not False:
         try:
-            return _native(copied, terms, rows, x, in_memory, options)
+            target = _native(copied, terms, rows, x, in_memory, active, options)
         except NotCovered as error:
             why = str(error)
-            if native:
-                raise TypeError(
-                    f"[{name}] expected a module that our layers cover for native=True, got "
-                    f"{type(module).__name__}: {why}"
-                ) from error
-    outputs = _outputs(name, copied, x)
-    kind = ModulePosterior if isinstance(terms, Likelihood) else ModuleDensity
-    found = kind(
-        copied,
-        terms,
-        rows,
-        outputs=outputs,
-        flat=y.ndim == 1 and outputs == 1,
-        vmap=checks.boolean(name, "vmap", vmap),
-        chunk_size=checks.integer(name, "chunk_size", chunk_size, minimum=1),
-        why=why,
-        **options,
-    )
-    if in_memory and isinstance(terms, Likelihood):
-        found._targets(name, rows.take(np.arange(rows.num_rows))[1])  # a wrong y is an error here
-    return found
+    if target is None:
+        outputs, writes = _outputs(name, copied, x)
+        if native:
+            raise TypeError(
+                f"[{name}] expected a module that our layers cover for native=True, got "
+                f"{type(module).__name__}: {why}"
+            )
+        options |= {"vmap": vmap, "chunk_size": chunk_size, "why": why, "outputs": outputs}
+        options |= {"flat": y.ndim == 1 and outputs == 1, "writes": writes, "dropping": active}
+        kind = ModulePosterior if isinstance(terms, Likelihood) else ModuleDensity
+        target = kind(copied, terms, rows, **options)
+        if in_memory and isinstance(terms, Likelihood):
+            target._targets(name, rows.take(np.arange(rows.num_rows))[1])  # a wrong y is an error
+        if vmap and not _differentiates(target):
+            options["vmap"] = False
+            target = kind(copied, terms, rows, **options)
+            _differentiates(target)
+    if isinstance(terms, Likelihood):
+        warn_of_link(name, target, terms, x)
+    return target
+
+
+def _differentiates(target: ModuleDensity) -> bool:
+    """Tell whether torch gives a gradient on two rows; False if vmap is what it does not know."""
+    theta = np.repeat(target.trained[None], 2, axis=0)
+    try:
+        target.value_and_grad(theta, np.arange(min(2, target.num_rows)))
+    except ShapeError:  # a loss of the wrong shape: the first evaluation says so
+        return True
+    except Exception as error:  # whatever the module's own code raises
+        if str(error).startswith("["):
+            raise
+        if target._vmap:
+            return False
+        raise TypeError(
+            f"[posterior] expected a module that torch.func.grad knows, got "
+            f"{type(target.module).__name__}: {error}"
+        ) from error
+    return True
 
 
 def _native(
@@ -186,6 +215,7 @@ def _native(
     rows: Rows,
     x: torch.Tensor,
     in_memory: bool,
+    active: frozenset[str],
     options: dict[str, Any],
 ) -> NativePosterior:
     """Return the posterior of the native core; NotCovered where there is none."""
@@ -195,7 +225,7 @@ def _native(
         raise NotCovered("its rows are not in memory")
     if next(module.parameters()).device.type != "cpu":
         raise NotCovered("it lies on a device")
-    compiled = compile_module(module, x, options["dtype"])
+    compiled = compile_module(module, x, options["dtype"], active)
     own = {**options, "prior": native_prior(options["prior"], compiled)}
     every, y = (part.numpy() for part in rows.take(np.arange(rows.num_rows)))
     every = np.moveaxis(every, 1, -1) if every.ndim == 4 else every
@@ -204,11 +234,21 @@ def _native(
     return NativePosterior.of(made, compiled, rows.batch_size, rows.columns)
 
 
-def _outputs(function: str, module: torch.nn.Module, x: torch.Tensor) -> int:
-    """Return K of a module's outputs on a few rows."""
+def _outputs(function: str, module: torch.nn.Module, x: torch.Tensor) -> tuple[int, bool]:
+    """Return K of a module's outputs on a few rows, and whether it changes its own arrays."""
     device = next(module.parameters()).device
-    with quiet(), torch.no_grad():
-        out = module(x.to(device))
+    arrays = {n: a.clone() for n, a in (*module.named_buffers(), *module.named_parameters())}
+    before = {name: array._version for name, array in arrays.items()}
+    try:
+        with quiet(), torch.no_grad(), watched(device) as drawn:
+            out = called(module, arrays, x.to(device), writes=False)
+            writes = any(array._version != before[name] for name, array in arrays.items())
+            again = called(module, dict(module.named_parameters()), x.to(device), writes=True)
+    except Exception as error:  # whatever the module's own code raises
+        raise ShapeError(
+            f"[{function}] expected x as the module takes it, got {x.dtype} of shape "
+            f"{tuple(x.shape)}: {error}"
+        ) from error
     if not isinstance(out, torch.Tensor) or not out.is_floating_point():
         got = checks.summary(out)
         raise TypeError(
@@ -219,56 +259,6 @@ def _outputs(function: str, module: torch.nn.Module, x: torch.Tensor) -> int:
             f"[{function}] expected outputs ({len(x)}, K) or ({len(x)},) of {len(x)} rows, "
             f"got shape {tuple(out.shape)}"
         )
-    return 1 if out.ndim == 1 else int(out.shape[1])
-
-
-def attach(result: Result, target: Any) -> Result:
-    """Return draws or a fit from a file with the module that predicts.
-
-    Files hold no modules: what ``rb.load_draws``, ``rb.load_fit`` and ``rb.open_run`` read of a
-    target that torch runs does not predict until it is given one.
-
-    Parameters
-    ----------
-    result : Draws, MeanField or EnsembleFit
-    target : what `posterior` returned
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the two do not belong together by kind or by number of parameters.
-
-    Examples
-    --------
-    >>> import torch
-    >>> import ribbit.torch
-    >>> net = torch.nn.Sequential(torch.nn.Linear(1, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
-    >>> x = torch.linspace(-1, 1, 20)[:, None]
-    >>> target = rb.torch.posterior(
-    ...     net, rb.Gaussian(0.1), (x, 2 * x), prior=rb.Normal(1.0), native=False
-    ... )
-    >>> hmc = rb.HMC(target, step_size=0.01, num_leapfrog_steps=5)
-    >>> hmc.sample(10, warmup=0, progress=False).save("run.npz")
-    >>> draws = rb.torch.attach(rb.load_draws("run.npz"), target)
-    >>> draws.predict(x).mean.shape
-    (20, 1)
-    """
-    name = "attach"
-    if not callable(getattr(target, "predictive", None)):
-        got = checks.summary(target)
-        raise TypeError(f"[{name}] expected a target with predictions, got {got}")
-    fields = (
-        {f.name for f in dataclasses.fields(result)} if dataclasses.is_dataclass(result) else {}
-    )
-    if "predictive" not in fields:
-        got = checks.summary(result)
-        raise TypeError(
-            f"[{name}] expected result as Draws, MeanField, EnsembleFit or SWAGFit, got {got}"
-        )
-    found: Any = result
-    arrays = (getattr(found, part, None) for part in ("positions", "mean", "theta"))
-    dim = next(array.shape[-1] for array in arrays if array is not None)
-    if dim != target.dim:
-        raise ValueError(f"[{name}] expected a result of {target.dim} parameters, got {dim}")
-    made: Result = dataclasses.replace(found, predictive=target)
-    return made
+    if drawn() or (not writes and not same(out, again)):
+        raise random_error(function, module)
+    return 1 if out.ndim == 1 else int(out.shape[1]), writes

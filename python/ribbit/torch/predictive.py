@@ -5,6 +5,7 @@ Shapes: S draws, P parameters, N rows, K outputs, J columns of y.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,7 +19,8 @@ from ribbit.protocols import PredictiveTerms
 from ribbit.targets.likelihoods import Array64, Kind, Likelihood
 from ribbit.torch.data import tensor
 from ribbit.torch.density import ModuleDensity
-from ribbit.torch.evaluation import quiet
+from ribbit.torch.evaluation import quiet, random_error
+from ribbit.torch.structure import structure
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -97,6 +99,15 @@ class ModulePredictive(ModuleDensity):
         """Return predictions of normal weights that are drawn while they are used."""
         return DrawnWeights(self, mean, scale, seed)
 
+    @functools.cached_property
+    def _structure(self) -> dict[str, Any]:
+        x = self.rows.take(np.zeros(1, np.int64))[0]
+        return structure(self.module, self.parameters, self._writes, x)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a file says of a module, which it cannot hold; see `ribbit.torch.attach`."""
+        return {"module": {**self._structure, "likelihood": self.likelihood.describe()}}
+
     def _inputs(self, function: str, x: Any) -> torch.Tensor:
         x = checks.matched(function, x, self.columns)
         rows = tensor(function, "x", x, self._torch_dtype)
@@ -133,7 +144,9 @@ class ModulePredictive(ModuleDensity):
             if self._vmap:
                 return vmap(self._outputs, (0, None))(flat, x)
             return torch.stack([self._outputs(f, x) for f in flat])
-        except (RuntimeError, IndexError, ValueError) as error:
+        except Exception as error:  # whatever the module's own code raises
+            if "randomness" in str(error):
+                raise random_error("predict", self.module) from error
             raise ShapeError(
                 f"[predict] expected x as the module takes it, got shape {tuple(x.shape)}: {error}"
             ) from error

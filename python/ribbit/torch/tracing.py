@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from ribbit.models import layers as rb
 
-__all__ = ["NotCovered", "layers_of"]
+__all__ = ["NotCovered", "Tracer", "layers_of"]
 
 
 class NotCovered(Exception):
@@ -35,6 +35,24 @@ _ACTIVATIONS: dict[Any, str] = {
 }
 _METHODS = {"relu": "relu", "tanh": "tanh", "sigmoid": "sigmoid"}
 _FLATTEN = (torch.flatten,)
+_SUMS = (operator.add, torch.add, operator.iadd)
+_READS = (getattr, operator.getitem, "size", "dim")  # without a result they do nothing
+_SAME = (nn.Identity, nn.Flatten, nn.Dropout, nn.Dropout2d)  # give the memory of their input
+
+
+class _Proxy(fx.Proxy):
+    """A value whose ``+=`` is seen as one: it changes what other names of the value hold."""
+
+    def __iadd__(self, other: Any) -> fx.Proxy:
+        return self.tracer.create_proxy("call_function", operator.iadd, (self, other), {})
+
+
+class Tracer(fx.Tracer):
+    """Records a graph, sums in place as such."""
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        """Return what stands for a node's value."""
+        return _Proxy(node, self)
 
 
 def _module_layer(part: nn.Module) -> Any:
@@ -89,12 +107,11 @@ def _node_layer(node: fx.Node, parts: Mapping[str, nn.Module]) -> Any:
     if node.op == "call_module":
         return _module_layer(parts[str(node.target)])
     rest = [a for a in node.args[1:] if not isinstance(a, fx.Node)]
-    flattens = node.target in _FLATTEN if node.op == "call_function" else node.target == "flatten"
-    if flattens:
+    if _flattens(node):
         if (*rest, *node.kwargs.values()) in ((1,), (1, -1)):
             return rb.Flatten()
     elif node.op == "call_function" and node.target in _ACTIVATIONS:
-        if not rest:
+        if not rest and set(node.kwargs) <= {"input", "inplace"}:
             return rb.Activation(_ACTIVATIONS[node.target])
     elif node.op == "call_method" and node.target in _METHODS:
         return rb.Activation(_METHODS[str(node.target)])
@@ -103,12 +120,14 @@ def _node_layer(node: fx.Node, parts: Mapping[str, nn.Module]) -> Any:
 
 
 def layers_of(graph: fx.Graph, parts: Mapping[str, nn.Module]) -> tuple[list[Any], list[str]]:
-    """Return our layers of a graph, and the modules with weights in their order."""
+    """Return our layers of a graph, and the names of the modules that it calls, in their order."""
     order = {node: i for i, node in enumerate(graph.nodes)}
     output = next(node for node in graph.nodes if node.op == "output")
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     if len(inputs) != 1 or not isinstance(output.args[0], fx.Node):
         raise NotCovered("it has several inputs or outputs")
+
+    seen: set[fx.Node] = set()
 
     def path(end: fx.Node, stop: fx.Node) -> tuple[list[Any], list[str]]:
         """Layers between two values, `stop` first."""
@@ -119,7 +138,8 @@ def layers_of(graph: fx.Graph, parts: Mapping[str, nn.Module]) -> tuple[list[Any
             before = list(node.all_input_nodes)
             if node.op == "placeholder" or not before:
                 raise NotCovered("its paths do not meet again")
-            if len(before) == 2 and node.target in (operator.add, torch.add, operator.iadd):
+            seen.add(node)
+            if len(before) == 2 and node.target in _SUMS and not node.kwargs:
                 start = _meet(before[0], before[1], order)
                 main, first = path(before[0], start)
                 beside, second = path(before[1], start)
@@ -135,12 +155,42 @@ def layers_of(graph: fx.Graph, parts: Mapping[str, nn.Module]) -> tuple[list[Any
             layer = _node_layer(node, parts)
             if layer is not None:
                 found.insert(0, layer)
-            if node.op == "call_module" and any(True for _ in parts[str(node.target)].parameters()):
+            if node.op == "call_module":
                 names.insert(0, str(node.target))
             node = before[0]
         return found, names
 
-    return path(output.args[0], inputs[0])
+    stack = path(output.args[0], inputs[0])
+    for node in graph.nodes:
+        if node.op.startswith("call_") and node not in seen and node.target not in _READS:
+            what = getattr(node.target, "__name__", node.target)
+            raise NotCovered(f"the result of {what} is not used: it may work in place")
+        if _in_place(node, parts):
+            _check_overwritten(node.all_input_nodes[0], parts)
+    return stack
+
+
+def _in_place(node: fx.Node, parts: Mapping[str, nn.Module]) -> bool:
+    """Tell whether a node writes its result over its first input."""
+    if node.op == "call_module":
+        return bool(getattr(parts[str(node.target)], "inplace", False))
+    return node.target is operator.iadd or bool(node.kwargs.get("inplace", False))
+
+
+def _check_overwritten(value: fx.Node, parts: Mapping[str, nn.Module]) -> None:
+    """Raise NotCovered if memory that is written to is read a second time, under any name."""
+    while True:
+        if sum(user.target not in _READS for user in value.users) > 1:
+            raise NotCovered("it works in place on a value that it uses again")
+        called = value.op == "call_module"
+        shares = isinstance(parts[str(value.target)], _SAME) if called else _flattens(value)
+        if not (shares or _in_place(value, parts)):
+            return
+        value = value.all_input_nodes[0]
+
+
+def _flattens(node: fx.Node) -> bool:
+    return node.target in _FLATTEN if node.op == "call_function" else node.target == "flatten"
 
 
 def _meet(a: fx.Node, b: fx.Node, order: Mapping[fx.Node, int]) -> fx.Node:

@@ -1,0 +1,45 @@
+"""Whether code of a user is random: it draws numbers, or gives others the second time."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+__all__ = ["same", "watched"]
+
+
+def _states(devices: list[int]) -> list[Any]:
+    seen = np.random.get_state()[1:3]  # noqa: NPY002  the generator that others draw from
+    numbers = [bytes(torch.get_rng_state().numpy()), random.getstate(), bytes(seen[0]), seen[1]]
+    return numbers + [bytes(torch.cuda.get_rng_state(d).numpy()) for d in devices]
+
+
+@contextlib.contextmanager
+def watched(device: torch.device | None = None) -> Iterator[Callable[[], bool]]:
+    """Give a function that tells whether the code inside drew from a generator of the process.
+
+    The generators are then where they were before.
+    """
+    devices = [device.index or 0] if device is not None and device.type == "cuda" else []
+    numbers, python = np.random.get_state(), random.getstate()  # noqa: NPY002
+    with torch.random.fork_rng(devices=devices):
+        before = _states(devices)
+        after: list[Any] = []
+        try:
+            yield lambda: after != before
+        finally:
+            after = _states(devices)
+            np.random.set_state(numbers)  # noqa: NPY002
+            random.setstate(python)
+
+
+def same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Tell whether two results agree, up to rounding."""
+    return a.shape == b.shape and torch.allclose(
+        a.double(), b.double(), rtol=1e-4, atol=1e-6, equal_nan=True
+    )
