@@ -37,12 +37,15 @@ class Compiled:
         The module's own weights.
     dropping : tuple of bool
         Of each Dropout layer of the model, whether the module had it in training mode.
+    buffers : dict of str to tensor
+        What the module's state dict has in addition.
     """
 
     model: Model
     names: tuple[str, ...]
     trained: FloatArray
     dropping: tuple[bool, ...]
+    buffers: dict[str, torch.Tensor]
 
 
 def _shape(x: torch.Tensor) -> tuple[int, ...]:
@@ -92,7 +95,9 @@ def compile_module(
         for name, _ in parts[owner].named_parameters()
     )
     drops = [name for name in called if isinstance(parts[name], DROPOUT) and parts[name].p]
-    compiled = Compiled(model, names, trained, tuple(name in dropping for name in drops))
+    rates = tuple(name in dropping for name in drops)
+    buffers = {key: value for key, value in module.state_dict().items() if key not in names}
+    compiled = Compiled(model, names, trained, rates, buffers)
     mine = to_state(compiled, trained)
     for name, value in module.named_parameters():
         if name not in mine or not torch.equal(mine[name].double(), value.detach().cpu().double()):
@@ -103,7 +108,8 @@ def compile_module(
 def to_state(compiled: Compiled, theta: FloatArray) -> dict[str, torch.Tensor]:
     """Return weights (P,) under the module's names."""
     arrays = compiled.model.to_torch_state_dict(theta)
-    return dict(zip(compiled.names, arrays.values(), strict=True))
+    buffers = {name: value.clone() for name, value in compiled.buffers.items()}
+    return dict(zip(compiled.names, arrays.values(), strict=True)) | buffers
 
 
 def native_prior(prior: PriorLike, compiled: Compiled) -> PriorLike:

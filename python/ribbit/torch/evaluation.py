@@ -62,9 +62,8 @@ def called(
 def random_error(function: str, module: torch.nn.Module) -> TypeError:
     """Return the error for a module that is random."""
     return TypeError(
-        f"[{function}] expected a module that gives the same for the same x, got "
-        f"{type(module).__name__}, which is random, or changes itself, in evaluation mode: draws "
-        "of its weights need a fixed function"
+        f"[{function}] expected a module that gives the same outputs for the same x, got "
+        f"{type(module).__name__}, which is random, or changes itself, in evaluation mode too"
     )
 
 

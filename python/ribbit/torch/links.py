@@ -45,8 +45,10 @@ def _raw_sd(f: Array64) -> Array64:
     return f[..., f.shape[-1] // 2 :]
 
 
-_LOGITS = "logits, of which it takes the {} itself: leave the last {} out"
-_SOFTMAX, _SIGMOID = _LOGITS.format("softmax", "softmax"), _LOGITS.format("sigmoid", "sigmoid")
+_SOFTMAX = "takes logits and applies softmax itself: leave the last softmax out"
+_SIGMOID = "takes logits and applies sigmoid itself: leave the last sigmoid out"
+_EXP = "takes log rates and applies exp itself: leave the last activation out"
+_SOFTPLUS = "applies softplus to the last K of 2 K outputs itself: leave their activation out"
 # What outputs never leave; numbers that they come below and above, which a constant does not.
 _RANGES: dict[type[Likelihood], tuple[tuple[Any, float, float, str, str], ...]] = {
     likelihoods.Categorical: (
@@ -63,7 +65,7 @@ _RANGES: dict[type[Likelihood], tuple[tuple[Any, float, float, str, str], ...]] 
             _not_negative,
             0.1,
             1.0,
-            "log rates, of which it takes the exponential itself: leave the last activation out",
+            _EXP,
             "numbers that are never below 0",
         ),
     ),
@@ -72,8 +74,8 @@ _RANGES: dict[type[Likelihood], tuple[tuple[Any, float, float, str, str], ...]] 
             lambda f: _not_negative(_raw_sd(f)),
             0.1,
             1.0,
-            "K means and K numbers whose softplus is the noise sd: leave their activation out",
-            "K numbers that are never below 0",
+            _SOFTPLUS,
+            "numbers that are never below 0",
         ),
     ),
 }
@@ -103,9 +105,9 @@ def warn_of_link(function: str, target: Any, likelihood: Likelihood, x: torch.Te
         lowest, highest = min(lowest, f.min()), max(highest, f.max())
     for _, below, above, wanted, got in rules:
         if lowest < below and highest > above:
+            name = type(likelihood).__name__
+            at = "at all weights that were tried"
             warn(
-                f"[{function}] expected outputs that {type(likelihood).__name__} takes, {wanted}; "
-                f"got {got}, at all weights that were tried",
-                ModuleWarning,
+                f"[{function}] {name} {wanted}, got a network that gives {got} {at}", ModuleWarning
             )
             return

@@ -192,9 +192,10 @@ def posterior(
 
 def _differentiates(target: ModuleDensity) -> bool:
     """Tell whether torch gives a gradient on two rows; False if vmap is what it does not know."""
-    theta = np.repeat(target.trained[None], 2, axis=0)
+    theta, rows = np.repeat(target.trained[None], 2, axis=0), np.arange(min(2, target.num_rows))
     try:
-        target.value_and_grad(theta, np.arange(min(2, target.num_rows)))
+        target._sums(theta, rows, gradient=True)
+        target._sums(theta, rows, gradient=False)
     except ShapeError:  # a loss of the wrong shape: the first evaluation says so
         return True
     except Exception as error:  # whatever the module's own code raises
@@ -237,12 +238,16 @@ def _native(
 def _outputs(function: str, module: torch.nn.Module, x: torch.Tensor) -> tuple[int, bool]:
     """Return K of a module's outputs on a few rows, and whether it changes its own arrays."""
     device = next(module.parameters()).device
-    arrays = {n: a.clone() for n, a in (*module.named_buffers(), *module.named_parameters())}
+    known = {**dict(module.named_buffers()), **dict(module.named_parameters())}
+    arrays = {name: array.clone() for name, array in known.items()}
     before = {name: array._version for name, array in arrays.items()}
     try:
         with quiet(), torch.no_grad(), watched(device) as drawn:
             out = called(module, arrays, x.to(device), writes=False)
-            writes = any(array._version != before[name] for name, array in arrays.items())
+            writes = any(
+                array._version != before[name] or not torch.equal(array, known[name])
+                for name, array in arrays.items()
+            )
             again = called(module, dict(module.named_parameters()), x.to(device), writes=True)
     except Exception as error:  # whatever the module's own code raises
         raise ShapeError(
