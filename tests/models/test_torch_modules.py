@@ -387,3 +387,20 @@ def test_a_residual_network_with_batch_normalisation():
         input_shape=(16, 16, 3),
     )
     check(model, trained(net), rows_of(3, 3, 16, 16))
+
+
+def test_a_module_that_changes_its_input_is_compared_at_the_input_that_it_was_given():
+    class Doubled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+
+        def forward(self, x):
+            x.mul_(2.0)
+            return self.layer(x)
+
+    x = rows_of(5, 3)
+    given = x.clone()
+    with pytest.raises(ValueError, match=FUNCTION):
+        rb.Model([rb.Dense(2)], input_shape=(3,)).from_torch(Doubled(), x)
+    assert torch.equal(x, given)

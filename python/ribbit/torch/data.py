@@ -144,7 +144,8 @@ class _Read:
     def __call__(self, rows: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
         with _collating(self.function):
             items = [self.dataset[int(row)] for row in rows]
-            return _pair(self.function, self.collate(items), self.dtype)
+            x, y = _pair(self.function, self.collate(items), self.dtype)
+        return _every(self.function, len(rows), x, y)
 
 
 def _pair(function: str, batch: Any, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
@@ -174,7 +175,7 @@ def read(function: str, data: Any, dtype: torch.dtype, *, in_memory: bool) -> Ro
     """
     size = None
     collate: Any = torch.utils.data.default_collate
-    workers = 0
+    workers, given = 0, data
     if isinstance(data, DataLoader):
         collate, workers = data.collate_fn, data.num_workers
         size = _check_sampler(function, data)
@@ -184,7 +185,7 @@ def read(function: str, data: Any, dtype: torch.dtype, *, in_memory: bool) -> Ro
             f"[{function}] expected a Dataset whose rows can be chosen (a draw depends on the rows "
             f"of its batch), got an IterableDataset, {type(data).__name__}: read it into tensors"
         )
-    if not isinstance(data, Dataset):
+    if not isinstance(given, DataLoader | Dataset):
         x, y = _pair(function, data, dtype)
         found = _whole(x, y, size)
         found.columns = checks.column_names(function, "x", data[0])
@@ -224,6 +225,13 @@ def _read_all(
     with _collating(function):
         pairs = [_pair(function, batch, dtype) for batch in order]
         x, y = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+    return _every(function, count, x, y)
+
+
+def _every(
+    function: str, count: int, x: torch.Tensor, y: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return collated rows; ShapeError unless they are all that were read."""
     if len(x) != count:
         raise ShapeError(
             f"[{function}] expected a collate function that keeps every row, got {len(x)} rows of "

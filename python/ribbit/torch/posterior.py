@@ -165,7 +165,8 @@ def posterior(
     why, target = "native=False", None
     if native is not False:
         try:
-            target = _native(copied, terms, rows, x, in_memory, active, options)
+            with watched():  # tracing runs the module's code
+                target = _native(copied, terms, rows, x, in_memory, active, options)
         except NotCovered as error:
             why = str(error)
     if target is None:

@@ -90,15 +90,15 @@ def difference(before: dict[str, Any], now: dict[str, Any]) -> str:
             f"a target that {kinds['model' in now]} runs, whose parameters have another order: "
             f"make it with native={'model' in before}"
         )
-    for key in ("model", "learned_scales", "likelihood"):
-        if before.get(key) != now.get(key):
-            return f"another {key}: {now.get(key)} in place of {before.get(key)}"
-    ours, theirs = before.get("layers", []), now.get("layers", [])
+    ours, theirs = (one.get("model", one)["layers"] for one in (before, now))
     for one, other in zip(ours, theirs, strict=False):
         if one != other:
             return f"a module with {other!r} in place of {one!r}"
     if len(ours) != len(theirs):
         return f"a module of {len(theirs)} parts in place of {len(ours)}"
+    for key in ("model", "learned_scales", "likelihood"):
+        if before.get(key) != now.get(key):
+            return f"another {key}: {now.get(key)} in place of {before.get(key)}"
     if "outputs" in before and before.get("dtype") == now.get("dtype"):
         known, found = np.array(before["outputs"]), np.array(now["outputs"])
         bound = _TOLERANCES[before["dtype"]] * max(1e-30, float(np.abs(known).max()))

@@ -36,9 +36,11 @@ def no_dropout(function: str, target: Any) -> None:
     """Raise TypeError for a target with Dropout layers."""
     layers = tuple(getattr(target, "dropout_layers", ()))
     if layers:
+        module = hasattr(target, "state_dict")
+        off = "call module.eval() before posterior()" if module else "take the layer out"
         raise TypeError(
             f"[{function}] expected a target without Dropout layers, got "
-            f"{', '.join(map(str, layers))} (use MCDropout, or take the layer out)"
+            f"{', '.join(map(str, layers))} (use MCDropout, or {off})"
         )
 
 

@@ -1,0 +1,33 @@
+"""`rb.torch` and the like without an import of their own."""
+
+import sys
+
+import pytest
+
+import ribbit as rb
+
+NAMES = ("jax", "numpyro", "pymc", "sklearn", "torch")
+
+
+def test_torch_is_imported_when_it_is_asked_for(monkeypatch):
+    pytest.importorskip("torch", reason="needs PyTorch")
+
+    module = sys.modules["ribbit.torch"]
+    monkeypatch.delattr(rb, "torch")
+    assert rb.torch is module
+    assert callable(rb.torch.posterior)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_package_that_is_missing_is_named_with_its_command(name, monkeypatch):
+    monkeypatch.delattr(rb, name, raising=False)
+    monkeypatch.setitem(sys.modules, f"ribbit.{name}", None)
+    with pytest.raises(AttributeError, match=rf'import ribbit\.{name}.*pip install "ribbit\['):
+        getattr(rb, name)
+    assert not hasattr(rb, name)
+
+
+def test_a_directory_of_names_imports_nothing():
+    assert not set(NAMES) & set(dir(rb))
+    with pytest.raises(AttributeError, match="has no attribute 'tensorflow'"):
+        rb.tensorflow  # noqa: B018
