@@ -233,4 +233,4 @@ class GaussNewton:
         )
         table.spread.flags.writeable = table.mean.flags.writeable = False
         made = dataclasses.replace(spec, prior=prior, likelihood=likelihood, table=table)
-        return self._like(made)
+        return self._like(made)  # type: ignore[attr-defined]

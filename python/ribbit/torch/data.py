@@ -264,7 +264,7 @@ def _check_sampler(function: str, loader: DataLoader[Any]) -> int | None:
             f"[{function}] expected a DataLoader that makes batches, got batch_size=None: give its "
             "dataset"
         )
-    count = len(loader.dataset)  # type: ignore[arg-type]
+    count = len(loader.dataset)
     sampler: Any = batches
     size = getattr(batches, "batch_size", None)
     if type(batches) is BatchSampler:

@@ -162,33 +162,35 @@ def posterior(
         "dtype": chosen,
     }
     active = dropping(module)
-    why, target = "native=False", None
+    why = "native=False"
     if native is not False:
         try:
             with watched():  # tracing runs the module's code
-                target = _native(copied, terms, rows, x, in_memory, active, options)
+                made = _native(copied, terms, rows, x, in_memory, active, options)
         except NotCovered as error:
             why = str(error)
-    if target is None:
-        outputs, writes = _outputs(name, copied, x)
-        if native:
-            raise TypeError(
-                f"[{name}] expected a module that our layers cover for native=True, got "
-                f"{type(module).__name__}: {why}"
-            )
-        options |= {"vmap": vmap, "chunk_size": chunk_size, "why": why, "outputs": outputs}
-        options |= {"flat": y.ndim == 1 and outputs == 1, "writes": writes, "dropping": active}
-        kind = ModulePosterior if isinstance(terms, Likelihood) else ModuleDensity
-        target = kind(copied, terms, rows, **options)
-        if in_memory and isinstance(terms, Likelihood):
-            target._targets(name, rows.take(np.arange(rows.num_rows))[1])  # a wrong y is an error
-        if vmap and not _differentiates(target):
-            options["vmap"] = False
-            target = kind(copied, terms, rows, **options)
-            _differentiates(target)
+        else:
+            if isinstance(terms, Likelihood):
+                warn_of_link(name, made, terms, x)
+            return made
+    outputs, writes = _outputs(name, copied, x)
+    if native:
+        raise TypeError(
+            f"[{name}] expected a module that our layers cover for native=True, got "
+            f"{type(module).__name__}: {why}"
+        )
+    options |= {"vmap": vmap, "chunk_size": chunk_size, "why": why, "outputs": outputs}
+    options |= {"flat": y.ndim == 1 and outputs == 1, "writes": writes, "dropping": active}
+    kind = ModulePosterior if isinstance(terms, Likelihood) else ModuleDensity
+    found = kind(copied, terms, rows, **options)
+    if in_memory and isinstance(terms, Likelihood):
+        found._targets(name, rows.take(np.arange(rows.num_rows))[1])  # a wrong y is an error here
+    if not _differentiates(found):
+        found = kind(copied, terms, rows, **{**options, "vmap": False})
+        _differentiates(found)
     if isinstance(terms, Likelihood):
-        warn_of_link(name, target, terms, x)
-    return target
+        warn_of_link(name, found, terms, x)
+    return found
 
 
 def _differentiates(target: ModuleDensity) -> bool:

@@ -14,8 +14,8 @@ __all__ = ["same", "watched"]
 
 
 def _states(devices: list[int]) -> list[Any]:
-    seen = np.random.get_state()[1:3]  # noqa: NPY002  the generator that others draw from
-    numbers = [bytes(torch.get_rng_state().numpy()), random.getstate(), bytes(seen[0]), seen[1]]
+    seen: Any = np.random.get_state()  # noqa: NPY002  the generator that others draw from
+    numbers = [bytes(torch.get_rng_state().numpy()), random.getstate(), bytes(seen[1]), seen[2]]
     return numbers + [bytes(torch.cuda.get_rng_state(d).numpy()) for d in devices]
 
 

@@ -156,7 +156,7 @@ def torch() -> dict[str, Call]:
                 "prior": (NORMAL, m.without(m.no(), "dict")),
                 "temperature": positive(1.0),
                 "likelihood_temperature": positive(1.0),
-                "dtype": (np.float32, m.dtypes()),
+                "dtype": (np.float32, m.without(m.dtypes(), "None")),
                 "native": (None, m.flags(none=True)),
                 "in_memory": flag(True),
                 "vmap": flag(True),
