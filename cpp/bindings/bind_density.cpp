@@ -97,9 +97,10 @@ template <class T>
 class Density {
  public:
   Density(const py::object& table, const py::object& rates, const py::object& prior, int kind,
-          double scale, double shape, const py::object& x, const py::object& y, double temperature,
-          double likelihood_temperature, bool masks, bool concrete, const py::object& centre,
-          const py::object& last, const py::object& scales, const py::object& weights)
+          const std::vector<double>& noise_scales, double shape, const py::object& x,
+          const py::object& y, double temperature, double likelihood_temperature, bool masks,
+          bool concrete, const py::object& centre, const py::object& last, const py::object& scales,
+          const py::object& weights)
       : masks_(masks) {
     Network network = network_of(table, rates);
     std::optional<cpu::LastLayer> last_layer = last_layer_of(last);
@@ -116,7 +117,7 @@ class Density {
     if (!weights.is_none()) weights_ = checked<T>(weights, "weights", {x_.shape(0)});
     native_ = std::make_unique<cpu::LogDensity<T>>(
         std::move(network), prior_of(prior), likelihood_kind(kind),
-        LikelihoodParameters{scale, shape}, rows, data<T>(y_), x_.shape(0),
+        parameters_of(noise_scales, shape), rows, data<T>(y_), x_.shape(0),
         cpu::Temperatures{temperature, likelihood_temperature}, masks, concrete,
         centre.is_none() ? nullptr : data<T>(centre_), std::move(last_layer), scales_of(scales),
         weights.is_none() ? nullptr : data<T>(weights_));
@@ -753,14 +754,15 @@ using LogDensity = Either<Density>;
 
 // Of the dtype of y: x may be bytes of images.
 LogDensity log_density(const py::object& table, const py::object& rates, const py::object& prior,
-                       int kind, double scale, double shape, const py::object& x,
-                       const py::object& y, double temperature, double likelihood_temperature,
-                       bool masks, bool concrete, const py::object& centre, const py::object& last,
-                       const py::object& scales, const py::object& weights) {
+                       int kind, const std::vector<double>& noise_scales, double shape,
+                       const py::object& x, const py::object& y, double temperature,
+                       double likelihood_temperature, bool masks, bool concrete,
+                       const py::object& centre, const py::object& last, const py::object& scales,
+                       const py::object& weights) {
   return for_scalar<LogDensity>(y, "y", [&](auto zero) {
-    return Density<decltype(zero)>(table, rates, prior, kind, scale, shape, x, y, temperature,
-                                   likelihood_temperature, masks, concrete, centre, last, scales,
-                                   weights);
+    return Density<decltype(zero)>(table, rates, prior, kind, noise_scales, shape, x, y,
+                                   temperature, likelihood_temperature, masks, concrete, centre,
+                                   last, scales, weights);
   });
 }
 
@@ -792,7 +794,7 @@ void bind_density(py::module_& module) {
   using D64 = Density<double>;
   py::class_<LogDensity>(module, "LogDensity", "The log posterior of a network on data.")
       .def(py::init(&log_density), py::arg("table"), py::arg("rates"), py::arg("prior"),
-           py::arg("kind"), py::arg("scale"), py::arg("shape"), py::arg("x"), py::arg("y"),
+           py::arg("kind"), py::arg("noise_scales"), py::arg("shape"), py::arg("x"), py::arg("y"),
            py::arg("temperature"), py::arg("likelihood_temperature"), py::arg("masks") = false,
            py::arg("concrete") = false, py::arg("centre") = py::none(),
            py::arg("last") = py::none(), py::arg("scales") = py::none(),

@@ -84,30 +84,30 @@ class Source {
   std::shared_ptr<const cpu::Scales<T>> scales_;
 };
 
-// -> outputs (samples, rows, K), and the parameters behind the network's (samples,), or empty.
+// -> outputs (samples, rows, K), and `noises` parameters behind the network's (samples, noises).
 template <class T>
 Arrays<FloatArray, FloatArray> forward_of(const py::object& table, const py::object& rates,
                                           const Source<T>& source, std::int64_t first,
-                                          std::int64_t samples, const py::object& x) {
+                                          std::int64_t samples, const py::object& x,
+                                          std::int64_t noises) {
   const Network network = network_of(table, rates);
   py::array rows;
   const cpu::Rows<T> data_rows = rows_of<T>(x, network.input_size(), rows);
-  source.check(first, samples, network.dim());
-  const bool noise = source.source.dim > network.dim();
+  if (noises < 0) throw py::value_error("[_core] expected noises >= 0");
+  source.check(first, samples, network.dim() + noises);
   const std::int64_t outputs = samples * rows.shape(0) * network.output_size();
   cpu::require_memory(outputs * static_cast<std::int64_t>(sizeof(T)),
                       "the outputs of " + std::to_string(samples) + " samples at " +
                           std::to_string(rows.shape(0)) + " rows");
   py::array_t<T> out = empty<T>({samples, rows.shape(0), network.output_size()});
-  py::array_t<T> log_noise = empty<T>({noise ? samples : 0});
-  T* values = out.mutable_data();
-  T* noises = noise ? log_noise.mutable_data() : nullptr;
+  py::array_t<T> log_noise = empty<T>({samples, noises});
+  T *values = out.mutable_data(), *logs = log_noise.mutable_data();
   PythonPoll poll(nullptr);
   bool done = true;
   if (samples > 0 && rows.shape(0) > 0) {
     const WithoutGil release;
-    cpu::Forward<T> pass(network, source.source, data_rows, rows.shape(0), samples, &poll);
-    done = pass.run(first, samples, 0, rows.shape(0), values, noises);
+    cpu::Forward<T> pass(network, source.source, data_rows, rows.shape(0), samples, &poll, noises);
+    done = pass.run(first, samples, 0, rows.shape(0), values, logs);
   }
   if (!done) poll.rethrow();
   return py::make_tuple(out, log_noise);
@@ -116,21 +116,25 @@ Arrays<FloatArray, FloatArray> forward_of(const py::object& table, const py::obj
 // -> first, sum, squares, extra of cpu::PredictiveMoments
 template <class T>
 Arrays<double, double, double, double> moments_of(const py::object& table, const py::object& rates,
-                                                  const Source<T>& source, int kind, double scale,
-                                                  double shape, std::int64_t samples,
-                                                  const py::object& x) {
+                                                  const Source<T>& source, int kind,
+                                                  const std::vector<double>& scales, double shape,
+                                                  std::int64_t samples, const py::object& x) {
   const Network network = network_of(table, rates);
   py::array rows;
   const cpu::Rows<T> data_rows = rows_of<T>(x, network.input_size(), rows);
   const LikelihoodKind likelihood = likelihood_kind(kind);
   const LikelihoodTraits traits = traits_of(likelihood);
+  const LikelihoodParameters parameters = parameters_of(scales, shape);
+  if (parameters.noises != 1 && parameters.noises != network.output_size()) {
+    throw py::value_error("[_core] expected 1 scale of the noise or one per output");
+  }
   if (samples < 1 || rows.shape(0) < 1) {
     throw py::value_error("[_core] expected samples and rows >= 1");
   }
   if (traits.shape == LikelihoodShape::kMeanAndScale && network.output_size() % 2 != 0) {
     throw py::value_error("[_core] expected an even number of outputs");
   }
-  source.check(0, samples, network.dim() + (traits.learns_noise ? 1 : 0));
+  source.check(0, samples, network.dim() + traits.learned(parameters));
   const std::int64_t n = rows.shape(0);
   const std::int64_t width = means_of(traits.shape, network.output_size());
   py::array_t<double> first = empty<double>({n, width}), sum = empty<double>({n, width}),
@@ -142,9 +146,8 @@ Arrays<double, double, double, double> moments_of(const py::object& table, const
   bool done = false;
   {
     const WithoutGil release;
-    done = cpu::predictive_moments(network, source.source, likelihood,
-                                   LikelihoodParameters{scale, shape}, samples, data_rows, n, out,
-                                   &poll);
+    done = cpu::predictive_moments(network, source.source, likelihood, parameters, samples,
+                                   data_rows, n, out, &poll);
   }
   if (!done) poll.rethrow();
   return py::make_tuple(first, sum, squares, extra);
@@ -173,16 +176,18 @@ WeightSource masked(const py::object& theta, std::uint64_t seed, bool shared,
 
 Arrays<FloatArray, FloatArray> forward(const py::object& table, const py::object& rates,
                                        const WeightSource& source, std::int64_t first,
-                                       std::int64_t samples, const py::object& x) {
-  return std::visit([&](const auto& s) { return forward_of(table, rates, s, first, samples, x); },
-                    source.of);
+                                       std::int64_t samples, const py::object& x,
+                                       std::int64_t noises) {
+  return std::visit(
+      [&](const auto& s) { return forward_of(table, rates, s, first, samples, x, noises); },
+      source.of);
 }
 
 Arrays<double, double, double, double> predictive_moments(
     const py::object& table, const py::object& rates, const WeightSource& source, int kind,
-    double scale, double shape, std::int64_t samples, const py::object& x) {
+    const std::vector<double>& scales, double shape, std::int64_t samples, const py::object& x) {
   return std::visit(
-      [&](const auto& s) { return moments_of(table, rates, s, kind, scale, shape, samples, x); },
+      [&](const auto& s) { return moments_of(table, rates, s, kind, scales, shape, samples, x); },
       source.of);
 }
 
@@ -268,9 +273,9 @@ void bind_forward(py::module_& module) {
       .def_static("masked", &masked, py::arg("theta"), py::arg("seed"), py::arg("shared"),
                   py::arg("first_row"));
   module.def("forward", &forward, py::arg("table"), py::arg("rates"), py::arg("source"),
-             py::arg("first"), py::arg("samples"), py::arg("x"));
+             py::arg("first"), py::arg("samples"), py::arg("x"), py::arg("noises") = 0);
   module.def("predictive_moments", &predictive_moments, py::arg("table"), py::arg("rates"),
-             py::arg("source"), py::arg("kind"), py::arg("scale"), py::arg("shape"),
+             py::arg("source"), py::arg("kind"), py::arg("scales"), py::arg("shape"),
              py::arg("samples"), py::arg("x"));
   module.def("scaled_weights", &scaled_weights, py::arg("theta"), py::arg("scales"));
   module.def("jacobian", &jacobian, py::arg("table"), py::arg("rates"), py::arg("theta"),

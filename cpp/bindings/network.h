@@ -1,6 +1,8 @@
 #pragma once
 // A network from the table of its layers, and what its outputs mean.
 
+#include <pybind11/stl.h>
+
 #include "bindings/array.h"
 #include "core/likelihood_hd.h"
 #include "core/network.h"
@@ -22,6 +24,13 @@ inline LikelihoodKind likelihood_kind(int kind) {
                           std::to_string(kind));
   }
   return static_cast<LikelihoodKind>(kind);
+}
+
+// scales: known scales of the noise, or as many numbers as are learned; they must outlive what is
+// returned. One scale is of all outputs.
+inline LikelihoodParameters parameters_of(const std::vector<double>& scales, double shape) {
+  if (scales.empty()) throw py::value_error("[_core] expected scales of the noise, got none");
+  return {scales[0], shape, static_cast<int>(scales.size()), scales.data()};
 }
 
 }  // namespace ribbit::bindings

@@ -109,11 +109,15 @@ int ribbit_target_create_json(const char* json, int dtype, const void* x, const 
     if (dtype != options.dtype) refuse(kName, "the dtype " + given.at("dtype").text());
     const Json& tables = given.at("tables");
     const std::vector<Json>& likelihood = tables.at("likelihood").items();
-    needs(likelihood.size() == 3, kName, "3 numbers of a likelihood in a description");
+    needs(likelihood.size() >= 3, kName, "3 numbers of a likelihood in a description");
     options.likelihood =
         static_cast<std::int32_t>(std::clamp<std::int64_t>(likelihood[0].whole(), -1, 1 << 20));
     options.scale = likelihood[1].number();
     options.shape = likelihood[2].number();
+    std::vector<double> scales;
+    for (std::size_t k = 3; k < likelihood.size(); ++k) scales.push_back(likelihood[k].number());
+    options.num_scales = std::max<std::int64_t>(1, static_cast<std::int64_t>(scales.size()));
+    options.scales = scales.empty() ? nullptr : scales.data();
     options.temperature = given.at("temperature").number();
     options.likelihood_temperature = given.at("likelihood_temperature").number();
     const std::vector<ribbit_prior> prior = prior_of(tables);
@@ -129,9 +133,9 @@ int ribbit_target_create_json(const char* json, int dtype, const void* x, const 
       std::vector<T> centre;
       if (const Json* means = tables.find("centre"); means != nullptr) {
         for (const Json& mean : means->items()) centre.push_back(static_cast<T>(mean.number()));
-        const std::int64_t dim = network->network.dim();  // a learned noise is one more
+        const std::int64_t dim = network->network.dim();  // learned noises are more
         needs(static_cast<std::int64_t>(centre.size()) >= dim, kName, "a mean of each parameter");
-        centre.resize(static_cast<std::size_t>(dim) + 1);
+        centre.resize(static_cast<std::size_t>(dim + options.num_scales));
         options.centre = centre.data();
       }
       if (rows == 0 && x == nullptr && y == nullptr) {

@@ -15,6 +15,16 @@ static_assert(static_cast<int>(LikelihoodKind::kHeteroscedasticFloored) ==
                   RIBBIT_HETEROSCEDASTIC_FLOORED &&
               Likelihoods::kCount == RIBBIT_HETEROSCEDASTIC_FLOORED + 1);
 
+// With a copy of the scales.
+Predictive predictive_of(const ribbit_network* network, LikelihoodKind kind,
+                         const LikelihoodParameters& parameters) {
+  Predictive found{network, kind, parameters, {}};
+  if (parameters.scales == nullptr) return found;
+  found.scales.assign(parameters.scales, parameters.scales + parameters.noises);
+  found.parameters.scales = found.scales.data();
+  return found;
+}
+
 template <class T>
 class NetworkTarget final : public Target<T> {
  public:
@@ -25,7 +35,7 @@ class NetworkTarget final : public Target<T> {
         centre_(std::move(centre)),
         density_(network_.network, std::move(prior), kind, parameters, x, y, rows, temperatures,
                  false, false, centre_.empty() ? nullptr : centre_.data()),
-        predictive_{&network_, kind, parameters} {}
+        predictive_(predictive_of(&network_, kind, parameters)) {}
 
   std::int64_t dim() const override { return density_.dim(); }
   void start(std::uint64_t seed, const std::uint32_t* chain_ids, std::int64_t chains,
@@ -84,9 +94,9 @@ class PredictiveTarget final : public Target<T> {
  public:
   PredictiveTarget(const ribbit_network& network, LikelihoodKind kind,
                    const LikelihoodParameters& parameters)
-      : network_(network), predictive_{&network_, kind, parameters} {}
+      : network_(network), predictive_(predictive_of(&network_, kind, parameters)) {}
   std::int64_t dim() const override {
-    return network_.network.dim() + (traits_of(predictive_.kind).learns_noise ? 1 : 0);
+    return network_.network.dim() + traits_of(predictive_.kind).learned(predictive_.parameters);
   }
   void start(std::uint64_t, const std::uint32_t*, std::int64_t, T*) const override { no_data(); }
   bool value_and_grad(const T*, std::int64_t, const std::int64_t*, std::int64_t, double*, T*,
@@ -176,18 +186,37 @@ LikelihoodKind checked_likelihood(const ribbit_network& network,
   return kind;
 }
 
+// Of a likelihood that is checked.
+LikelihoodParameters parameters_of(const ribbit_network& network, LikelihoodKind kind,
+                                   const ribbit_posterior_options& options) {
+  const LikelihoodTraits traits = traits_of(kind);
+  const std::int64_t outputs = network.network.output_size();
+  LikelihoodParameters parameters{options.scale, options.shape};
+  if (!traits.scales_noise()) return parameters;
+  std::int64_t noises = options.num_scales;
+  if (noises == 0) noises = traits.learns_noise ? outputs : 1;
+  needs(noises == 1 || noises == outputs, kName, "num_scales as 0, 1 or the outputs");
+  parameters.noises = static_cast<int>(noises);
+  if (traits.learns_noise || options.scales == nullptr) return parameters;
+  for (std::int64_t k = 0; k < noises; ++k) check_positive("scales", options.scales[k]);
+  parameters.scales = options.scales;
+  parameters.scale = options.scales[0];
+  return parameters;
+}
+
 template <class T>
 std::unique_ptr<Target<T>> posterior_of(const ribbit_network& network,
                                         const ribbit_posterior_options& options, const T* x,
                                         const T* y, std::int64_t rows) {
   const LikelihoodKind kind = checked_likelihood(network, options);
   const LikelihoodTraits traits = traits_of(kind);
+  const LikelihoodParameters parameters = parameters_of(network, kind, options);
   const std::int64_t outputs = network.network.output_size();
   check_rows(kName, network, x, rows);
   needs(y != nullptr, kName, "y, got NULL");
   check_targets(kind, y, rows, columns_of(traits.shape, outputs), outputs);
 
-  const std::int64_t dim = network.network.dim() + (traits.learns_noise ? 1 : 0);
+  const std::int64_t dim = network.network.dim() + traits.learned(parameters);
   std::vector<cpu::PriorSegment> prior;
   if (options.prior == nullptr) prior.push_back({0, dim, PriorKind::kNormal, 1.0, 0.0, 0.0});
   for (std::int64_t i = 0; options.prior != nullptr && i < options.num_prior; ++i) {
@@ -203,9 +232,8 @@ std::unique_ptr<Target<T>> posterior_of(const ribbit_network& network,
     centre.assign(given, given + dim);
   }
   return std::make_unique<NetworkTarget<T>>(
-      network, std::move(prior), kind, LikelihoodParameters{options.scale, options.shape}, x, y,
-      rows, cpu::Temperatures{options.temperature, options.likelihood_temperature},
-      std::move(centre));
+      network, std::move(prior), kind, parameters, x, y, rows,
+      cpu::Temperatures{options.temperature, options.likelihood_temperature}, std::move(centre));
 }
 
 }  // namespace
@@ -216,7 +244,7 @@ int create_predictive(const ribbit_network& network, const ribbit_posterior_opti
   return for_dtype(kName, options.dtype, [&](auto zero) {
     *out = new ribbit_target{
         ribbit_target::Of<decltype(zero)>(std::make_unique<PredictiveTarget<decltype(zero)>>(
-            network, kind, LikelihoodParameters{options.scale, options.shape}))};
+            network, kind, parameters_of(network, kind, options)))};
     return RIBBIT_OK;
   });
 }

@@ -17,6 +17,7 @@ struct Predictive {
   const ribbit_network* network;
   LikelihoodKind kind;
   LikelihoodParameters parameters;
+  std::vector<double> scales;  // where the parameters have more than one
 };
 
 // Arrays as in ribbit.h; the functions are false when they were cancelled.

@@ -45,11 +45,15 @@ RIBBIT_HD Size means_of(LikelihoodShape shape, Size outputs) {
   return shape == LikelihoodShape::kMeanAndScale ? outputs / 2 : outputs;
 }
 
-// What a likelihood is told beside outputs and y: the known scale of its noise, else 1, and what
-// else its functor has a constant for, such as degrees of freedom.
+// What a likelihood is told in addition to outputs and y: the known scale of its noise, else 1, and
+// what else its functor has a constant for, such as degrees of freedom.
 struct LikelihoodParameters {
   double scale = 1.0;
   double shape = 0.0;
+  // Scales of the noise: 1 for all outputs, or one for each. Known ones are (noises,), or null:
+  // `scale` for all.
+  int noises = 1;
+  const double* scales = nullptr;
 };
 
 // Made of these once, on the host; p[] as each functor says.
@@ -359,6 +363,14 @@ RIBBIT_HD auto with_likelihood(LikelihoodKind kind, const Body& body) {
 struct LikelihoodTraits {
   LikelihoodShape shape;
   bool learns_noise, classes, has_constants;
+  // Whether each output may have a noise scale of its own: its terms are then those of one output.
+  RIBBIT_HD_METHOD bool scales_noise() const {
+    return shape == LikelihoodShape::kQuadratic || shape == LikelihoodShape::kLocationScale;
+  }
+  // Parameters behind the network's.
+  RIBBIT_HD_METHOD int learned(const LikelihoodParameters& parameters) const {
+    return learns_noise ? parameters.noises : 0;
+  }
 };
 RIBBIT_HD LikelihoodTraits traits_of(LikelihoodKind kind) {
   return with_likelihood(kind, [](auto likelihood) {

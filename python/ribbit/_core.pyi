@@ -3,6 +3,7 @@ Native core of ribbit. Arrays are checked, never converted.
 """
 
 from __future__ import annotations
+import collections.abc
 import numpy
 import numpy.typing
 import typing
@@ -69,7 +70,7 @@ class LogDensity:
         rates: typing.Any,
         prior: typing.Any,
         kind: typing.SupportsInt | typing.SupportsIndex,
-        scale: typing.SupportsFloat | typing.SupportsIndex,
+        noise_scales: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex],
         shape: typing.SupportsFloat | typing.SupportsIndex,
         x: typing.Any,
         y: typing.Any,
@@ -418,6 +419,7 @@ def forward(
     first: typing.SupportsInt | typing.SupportsIndex,
     samples: typing.SupportsInt | typing.SupportsIndex,
     x: typing.Any,
+    noises: typing.SupportsInt | typing.SupportsIndex = 0,
 ) -> tuple[
     numpy.typing.NDArray[numpy.float32 | numpy.float64],
     numpy.typing.NDArray[numpy.float32 | numpy.float64],
@@ -455,7 +457,7 @@ def predictive_moments(
     rates: typing.Any,
     source: WeightSource,
     kind: typing.SupportsInt | typing.SupportsIndex,
-    scale: typing.SupportsFloat | typing.SupportsIndex,
+    scales: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex],
     shape: typing.SupportsFloat | typing.SupportsIndex,
     samples: typing.SupportsInt | typing.SupportsIndex,
     x: typing.Any,

@@ -21,7 +21,7 @@ def table():
 def density(x, y):
     """The log density of a Gaussian likelihood under a normal prior of sd 1."""
     prior = np.array([[0.0, 4.0, _core.codes()["PRIORS"]["Normal"], 1.0, 0.0, 0.0]])
-    return _core.LogDensity(*table(), prior, GAUSSIAN, 1.0, 0.0, x, y, 1.0, 1.0)
+    return _core.LogDensity(*table(), prior, GAUSSIAN, [1.0], 0.0, x, y, 1.0, 1.0)
 
 
 # The argument that decides, and a call with `a` of its dtype and `b` of what has to follow.
@@ -45,7 +45,7 @@ CALLS = {
     "predictive_moments": (
         "theta",
         lambda a, b: _core.predictive_moments(
-            *table(), _core.WeightSource.stored(a((1, 1, 4))), GAUSSIAN, 1.0, 0.0, 1, b((2, 3))
+            *table(), _core.WeightSource.stored(a((1, 1, 4))), GAUSSIAN, [1.0], 0.0, 1, b((2, 3))
         ),
     ),
     "draw_weights": ("mean", lambda a, b: _core.draw_weights(a((4,)), b((4,)), 0, 2)),

@@ -175,8 +175,12 @@ ENTRIES: dict[str, Entry] = {
     "HalfCauchy": (rb.HalfCauchy, {"scale": things}, finite_scale),
     "Gaussian": (
         rb.Gaussian,
-        {"scale": things, "log_noise_prior": some(st.just(rb.Normal(1)))},
-        lambda r: r.parameters[0] > 0,
+        {
+            "scale": some(st.just([0.1, 2.0])),
+            "log_noise_prior": some(st.just(rb.Normal(1))),
+            "per_output": things,
+        },
+        lambda r: min(r.scales((2,))) > 0,
     ),
     "random.normal": (
         rb.random.normal,

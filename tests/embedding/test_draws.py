@@ -15,12 +15,12 @@ SEED = 7
 pytestmark = pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 
 
-def regression(dtype=np.float32, **options):
+def regression(dtype=np.float32, outputs=1, **options):
     """A small network on a wave."""
     x = np.linspace(-1, 1, 70)[:, None] * np.array([1.0, 0.5, -1.0])
-    y = np.sin(3 * x[:, 0])
+    y = np.sin(3 * x[:, 0]) if outputs == 1 else np.sin(x[:, :1] * np.arange(1, outputs + 1))
     options = {"prior": rb.Normal(1.0), "likelihood": rb.Gaussian(0.3), **options}
-    return rb.Posterior(rb.mlp(3, (9, 7), 1), x, y, dtype=dtype, **options)
+    return rb.Posterior(rb.mlp(3, (9, 7), outputs), x, y, dtype=dtype, **options)
 
 
 def images(dtype=np.float32):
@@ -59,6 +59,9 @@ TARGETS = {
     "learned noise": lambda: regression(likelihood=rb.Gaussian(), likelihood_temperature=0.5),
     "centred": lambda: regression(prior=rb.Normal(0.7, mean=0.1)),
     "student": lambda: regression(likelihood=rb.StudentTNoise(4.0, 0.2)),
+    "noise of each output": lambda: regression(outputs=2, likelihood=rb.Gaussian()),
+    "noise of all outputs": lambda: regression(outputs=2, likelihood=rb.Gaussian(per_output=False)),
+    "known noises": lambda: regression(outputs=2, likelihood=rb.StudentTNoise(4.0, [0.1, 0.6])),
     "images": images,
     "sentences": sentences,
     "sentences, float64": lambda: sentences(np.float64),

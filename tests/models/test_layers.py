@@ -116,7 +116,7 @@ def test_every_likelihood(likelihood, dtype):
         likelihood_temperature=1.3,
     )
     check_gradient(made, dtype)
-    assert made.native(dtype).dim == model.dim + learns_noise(likelihood)
+    assert made.native(dtype).dim == model.dim + 4 * learns_noise(likelihood)
 
 
 @DTYPES

@@ -134,24 +134,29 @@ def learns_noise(kind):
 
 
 def log_likelihood_terms(kind, scale, f, y, log_noise=0.0, shape=0.0):
-    """Log density (N,), derivative (N, K) in the outputs f and (N,) in log_noise.
+    """Log density (N,), derivative (N, K) in the outputs f and (N,) or (N, K) in log_noise.
 
-    scale: of the noise, where it is known; shape: what else a likelihood has a constant for.
+    scale: of the noise, where it is known; shape: what else a likelihood has a constant for. scale
+    and log_noise are () for all outputs, or (K,).
     """
     name = LIKELIHOODS[kind]
-    scale = math.exp(log_noise) if learns_noise(kind) else scale
+    scale = np.exp(log_noise) if learns_noise(kind) else np.asarray(scale)
     nothing = np.zeros(len(f))
+
+    def by_noise(slope):
+        return slope if np.ndim(log_noise) else np.sum(slope, axis=1)
+
     if name in ("gaussian", "learned"):
         r = (y - f) / scale
-        value = np.sum(-0.5 * r**2 - math.log(scale) - 0.5 * LOG_2PI, axis=1)
-        slope = np.sum(r**2 - 1, axis=1) if name == "learned" else nothing
+        value = np.sum(-0.5 * r**2 - np.log(scale) - 0.5 * LOG_2PI, axis=1)
+        slope = by_noise(r**2 - 1) if name == "learned" else nothing
         return value, r / scale, slope
     if name.startswith("studentt"):
         t = (y - f) / scale
         constant = _lgamma((shape + 1) / 2) - _lgamma(shape / 2) - 0.5 * math.log(shape * math.pi)
-        value = constant - math.log(scale) - 0.5 * (shape + 1) * np.log1p(t**2 / shape)
+        value = constant - np.log(scale) - 0.5 * (shape + 1) * np.log1p(t**2 / shape)
         pull = (shape + 1) * t / (shape + t**2)
-        slope = np.sum(t * pull - 1, axis=1) if learns_noise(kind) else nothing
+        slope = by_noise(t * pull - 1) if learns_noise(kind) else nothing
         return np.sum(value, axis=1), pull / scale, slope
     if name.startswith("heteroscedastic"):
         mean, raw = np.split(f, 2, axis=1)
@@ -198,7 +203,8 @@ def mlp_table(num_in, hidden, num_out, name):
 class Target:
     """The posterior of a network: the layer table, the prior table, a likelihood and data.
 
-    centre: (P,), what the prior is about; 0 where there is none.
+    centre: (P,), what the prior is about; 0 where there is none. noises: how many log noises are
+    learned, where any are: 1 for all outputs, or K.
     """
 
     table: np.ndarray  # (R, 25)
@@ -206,11 +212,12 @@ class Target:
     kind: int
     x: np.ndarray  # (N, D)
     y: np.ndarray  # (N, Ky)
-    scale: float = 1.0
+    scale: np.ndarray | float = 1.0
     shape: float = 0.0
     temperature: float = 1.0
     likelihood_temperature: float = 1.0
     centre: np.ndarray | float = 0.0
+    noises: int = 1
 
     @property
     def dim(self):
@@ -233,13 +240,15 @@ class Target:
         rows = np.arange(len(self.x)) if rows is None else np.asarray(rows)
         weight = len(self.x) / len(rows)
         f, tape = network(self.table, theta, self.x[rows], factors)
+        log_noise = theta[-1] if self.noises == 1 else theta[-self.noises :]
         values, delta, slope = log_likelihood_terms(
-            self.kind, self.scale, f, np.asarray(self.y, float)[rows], theta[-1], self.shape
+            self.kind, self.scale, f, np.asarray(self.y, float)[rows], log_noise, self.shape
         )
         grad, square, _ = backward(self.table, theta, tape, delta, factors)
         if learns_noise(self.kind):
-            grad[-1] = np.sum(slope)
-            square += slope**2
+            slope = slope.reshape(len(f), self.noises)
+            grad[-self.noises :] = np.sum(slope, axis=0)
+            square += np.sum(slope**2, axis=1)
         return weight * math.fsum(values), weight * grad, weight * np.sum(np.sqrt(square))
 
     def terms(self, theta, rows=None, factors=None):

@@ -115,7 +115,7 @@ def bound(made, state, rows, estimator, *, samples, weight, closed, seed, step):
     for s in range(samples):
         f, theta = outputs(made, mean, scale, rows, estimator, seed=seed, step=step, chain=s)
         y = np.asarray(target.y, float)[rows]
-        noise = theta[-1], target.shape
+        noise = theta[-1] if target.noises == 1 else theta[-target.noises :], target.shape
         terms = log_likelihood_terms(target.kind, target.scale, f, y, *noise)[0]
         ll += math.fsum(terms) / samples
         log_prior += target.log_prior(theta)[0] / samples

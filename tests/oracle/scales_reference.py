@@ -37,7 +37,7 @@ class ScaledTarget:
 
     @property
     def known(self):
-        return len(self.local) + int(learns_noise(self.plain.kind))
+        return len(self.local) + (self.plain.noises if learns_noise(self.plain.kind) else 0)
 
     @property
     def dim(self):

@@ -137,9 +137,10 @@ def test_moments_are_those_of_plain_draws(likelihood, name):
             known = outputs_of(made, positions.reshape(-1, made.theta.size), flat, likelihood)
             check_moments(draws.predict(x), known, likelihood)
             if likelihood == 1:
-                noise = np.exp(positions[..., -1]).reshape(-1)
+                noise = np.exp(positions[..., target.model.dim :]).reshape(-1, target.noises)
                 found = draws.predict(x).aleatoric_std
-                np.testing.assert_allclose(found, np.sqrt(np.mean(noise**2)), rtol=1e-9)
+                sds = np.broadcast_to(np.sqrt(np.mean(noise**2, axis=0)), found.shape)
+                np.testing.assert_allclose(found, sds, rtol=1e-9)
     with pytest.raises(AssertionError):  # control: one draw less
         check_moments(draws.predict(x), known[1:], likelihood)
 

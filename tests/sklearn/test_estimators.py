@@ -148,6 +148,16 @@ def test_noise_is_of_the_kind_that_was_asked_for() -> None:
     assert stepped.min_sd == pytest.approx(1.0 / width / 12.0**0.5)
     with pytest.raises(ValueError, match="one known sd"):
         regressor(noise=20.0).fit(x, np.stack([y, 2 * y], axis=1))
+    two = np.stack([y, 50 * y], axis=1)
+    each = regressor(noise="constant").fit(x, two)
+    assert each.posterior_.noises == 2
+    given = regressor(noise=[20.0, 3000.0]).fit(x, two)
+    np.testing.assert_allclose(given.posterior_.likelihood.scale, [20, 3000] / two.std(axis=0))
+    assert (given.predict(x, return_std=True)[1] >= [20.0, 3000.0]).all()
+    with pytest.raises(ValueError, match=r"expected noise of shape \(2,\)"):
+        regressor(noise=[20.0, 3.0, 4.0]).fit(x, two)
+    with pytest.raises(ValueError, match=r"expected noise\[1\] > 0"):
+        regressor(noise=[20.0, -3.0]).fit(x, two)
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,8 @@ class PosteriorOptions(c.Structure):
         ("prior", c.POINTER(Prior)),
         ("num_prior", c.c_int64),
         ("centre", c.c_void_p),
+        ("num_scales", c.c_int64),
+        ("scales", c.c_void_p),
     )
 
 
@@ -247,24 +249,26 @@ def posterior(target: rb.Posterior) -> Handle:
     prior = (Prior * len(spec.table.rows))(
         *(Prior(*map(int, row[:3]), *row[3:]) for row in spec.table.rows)
     )
-    centre = spec.centre()
+    centre, scales = spec.centre(), np.array(table.scales)
     given = options(
         PosteriorOptions,
         dtype=int(spec.dtype == np.float64),
         likelihood=table.kind,
-        scale=table.parameters[0],
-        shape=table.parameters[1],
+        scale=table.scales[0],
+        shape=table.constant,
         temperature=spec.temperature,
         likelihood_temperature=spec.likelihood_temperature,
         prior=prior,
         num_prior=len(prior),
+        num_scales=len(scales),
+        scales=scales.ctypes.data,
     )
     if centre is not None:
         given.centre = centre.ctypes.data
     net = network(spec.model)
     arguments = net.value, c.byref(given), spec.x, spec.y, spec.num_rows
     made = Handle("target", "target_create_posterior", *arguments)
-    made.kept = (spec, centre, prior)
+    made.kept = (spec, centre, prior, scales)
     return made
 
 

@@ -52,7 +52,7 @@ def made(
         x,
         y,
         prior=prior,
-        likelihood=rb.Gaussian() if noise is None else rb.Gaussian(noise),
+        likelihood=rb.Gaussian(per_output=False) if noise is None else rb.Gaussian(noise),
         dtype=dtype,
         marginalize="last_layer",
         **temperatures,

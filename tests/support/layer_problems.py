@@ -61,9 +61,11 @@ def problem(model, *, likelihood=0, num_rows=5, chains=None, seed=0, **temperatu
     rng = np.random.default_rng((seed, *model.input_shape, model.dim, likelihood, num_rows))
     segments = [(0, model.dim, 0, PRIOR_SD, 0, 0)]
     theta = weights(model, rng, chains)
-    if learns_noise(likelihood):
-        segments.append((model.dim, 1, 0, 1, 0, 0))
-        theta = np.concatenate([theta, 0.2 * rng.normal(size=(*theta.shape[:-1], 1))], axis=-1)
+    noises = model.output_shape[0] if learns_noise(likelihood) else 0
+    if noises:
+        segments.append((model.dim, noises, 0, 1, 0, 0))
+        logs = 0.2 * rng.normal(size=(*theta.shape[:-1], noises))
+        theta = np.concatenate([theta, logs], axis=-1)
     reference = Target(
         table=model.table,
         prior=np.array(segments, float),
@@ -72,6 +74,7 @@ def problem(model, *, likelihood=0, num_rows=5, chains=None, seed=0, **temperatu
         y=labels(likelihood, rng, num_rows, model.output_shape[0]),
         scale=NOISE,
         shape=SHAPE,
+        noises=max(1, noises),
         **temperatures,
     )
     return Problem(model, reference, theta)

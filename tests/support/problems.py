@@ -40,7 +40,7 @@ def build_reference(
     table, dim = mlp_table(num_in, hidden, num_out, activation)
     segments = [(0, dim, prior, *PRIOR_PARAMETERS[prior])]
     if learns_noise(likelihood):
-        segments.append((dim, 1, 0, 1.0, 0.0, 0.0))
+        segments.append((dim, num_out, 0, 1.0, 0.0, 0.0))
     target = Target(
         table=table,
         prior=np.array(segments, float),
@@ -51,6 +51,7 @@ def build_reference(
         shape=SHAPE,
         temperature=temperature,
         likelihood_temperature=likelihood_temperature,
+        noises=num_out if learns_noise(likelihood) else 1,
     )
     shape = (target.dim,) if chains is None else (chains, target.dim)
     theta = 0.5 * rng.normal(size=shape)

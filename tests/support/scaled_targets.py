@@ -88,10 +88,12 @@ def build(
             shared[part], slab[part] = count, count + 1
             hypers += [(7, GLOBAL, 0.0, 0.0), (5, DF / 2, DF / 2 * SLAB**2, 0.0)]
             count += 2
+    noises = outs if learned else 0
     if learned:
-        prior.append((size, 1, 0, 1.0, 0, 0))
-    prior += [(size + int(learned) + i, 1, *kind) for i, kind in enumerate(hypers)]
-    plain = Target(table, np.zeros((0, 6)), 1 if learned else 0, x, y, scale=0.5, **temper)
+        prior.append((size, noises, 0, 1.0, 0, 0))
+    prior += [(size + noises + i, 1, *kind) for i, kind in enumerate(hypers)]
+    noise = {"scale": 0.5, "noises": max(1, noises)}
+    plain = Target(table, np.zeros((0, 6)), 1 if learned else 0, x, y, **noise, **temper)
     oracle = ScaledTarget(plain, np.array(prior, float), local, shared, slab, factor, count)
     likelihood = rb.Gaussian() if learned else rb.Gaussian(0.5)
     given = {"prior": prior_of(name, hyper, fan_in), "likelihood": likelihood, **temper}

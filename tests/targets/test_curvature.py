@@ -93,7 +93,8 @@ def test_information_is_the_expectation_of_squared_scores(name):
         expected = laplace_reference.information(
             kind, f, scale=NOISE, log_noise=log_noise, shape=4.0
         )
-        root = roots(likelihood, f[None], log_noise if likelihood.learns_noise else None)[0]
+        learned = np.array([log_noise]) if likelihood.learns_noise else None
+        root = roots(likelihood, f[None], learned)[0]
         found = np.diag(root**2) if root.ndim == 1 else root.T @ root
         np.testing.assert_allclose(found, expected[:outputs, :outputs], rtol=1e-6, atol=1e-9)
         if learns_noise(kind):
@@ -152,7 +153,10 @@ def test_blocks_of_rows_add_up(monkeypatch):
     monkeypatch.setattr("ribbit.targets.linearized._NUMBERS", 7 * 2 * target.dim)
     assert len(list(target.gauss_newton(theta, "all"))) == 8
     np.testing.assert_allclose(matrix(target, theta), whole, rtol=1e-12, atol=1e-12)
-    assert whole[-1, -1] == pytest.approx(2.0 * 50 * 2)
+    # of each log noise; they share nothing
+    np.testing.assert_allclose(whole[-2:, -2:], 2.0 * 50 * np.eye(2), rtol=1e-9)
+    target = build_native(reference, likelihood=rb.Gaussian(per_output=False))
+    assert matrix(target, theta[:-1])[-1, -1] == pytest.approx(2.0 * 50 * 2)
 
 
 def test_float32_targets_have_matrices_of_float64():

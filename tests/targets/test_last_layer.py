@@ -166,7 +166,7 @@ def test_networks_of_other_layers():
         rng.normal(size=(40, 5, 5, 1)),
         rng.normal(size=(40, 2)),
         prior=rb.Normal(0.7),
-        likelihood=rb.Gaussian(),
+        likelihood=rb.Gaussian(per_output=False),
         dtype=np.float64,
         marginalize="last_layer",
     )
@@ -293,6 +293,17 @@ def test_what_cannot_be_integrated_is_refused(name):
     } | changes
     with pytest.raises(error, match=text):
         rb.Posterior(options.pop("model"), np.eye(3), np.arange(3.0), **options)
+
+
+@pytest.mark.parametrize("likelihood", [rb.Gaussian(), rb.Gaussian([0.1, 2.0])], ids=repr)
+def test_outputs_with_noise_of_their_own_are_not_integrated(likelihood):
+    data = rb.mlp(3, (4,), 2), np.eye(3), np.arange(6.0).reshape(3, 2)
+    given = {"prior": rb.Normal(1.0), "likelihood": likelihood}
+    with pytest.raises(TypeError, match=r"one noise sd for all outputs, .*per_output=False"):
+        rb.Posterior(*data, **given, marginalize="last_layer")
+    assert rb.Posterior(*data, **given).marginal is None
+    shared = given | {"likelihood": rb.Gaussian(per_output=False)}
+    assert rb.Posterior(*data, **shared).marginal is not None
 
 
 ROWS = {

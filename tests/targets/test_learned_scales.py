@@ -92,14 +92,15 @@ def test_predictions_see_the_weights(name, rng):
     np.testing.assert_allclose(t.outputs(flat, x), expected, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(t.outputs(flat[0], x[:2]), expected[0, :2], rtol=1e-12, atol=1e-12)
     terms = t.predictive(flat, x)
-    np.testing.assert_allclose(terms.noise_sd[:, 0, 0], np.exp(flat[:, model.dim]), rtol=1e-12)
+    logs = flat[:, model.dim : model.dim + 2]
+    np.testing.assert_allclose(terms.noise_sd[:, 0, :], np.exp(logs), rtol=1e-12)
     sums, _ = t.predictive_moments(theta, x)
     np.testing.assert_allclose(sums[0] + sums[1] / 12, expected.mean(axis=0), rtol=1e-9)
     views = t.unravel(theta)
     for part in model.parameters:
         span = weights[..., part.offset : part.offset + part.size]
         np.testing.assert_allclose(views[part.name].reshape(span.shape), span, rtol=1e-12)
-    assert views["log_noise"].tobytes() == theta[..., model.dim].tobytes()
+    assert views["log_noise"].tobytes() == theta[..., model.dim : model.dim + 2].tobytes()
     behind = [v.reshape(3, 4, -1) for k, v in views.items() if k.startswith(("log_s", "log_l"))]
     behind += [v.reshape(3, 4, -1) for k, v in views.items() if k.startswith("log_g")]
     assert sorted(np.concatenate(behind, axis=2).ravel()) == sorted(
@@ -193,7 +194,7 @@ def test_refused_uses():
         with pytest.raises(ValueError, match=r"^\[BBB\] expected estimator='reparam'"):
             bbb.fit(1, progress=False)
     with pytest.raises(ValueError, match="'last_layer' with priors of known scales"):
-        native(case, marginalize="last_layer")
+        native(case, marginalize="last_layer", likelihood=rb.Gaussian(0.5))
     dropped = rb.Model([rb.Dense(4), rb.Dropout(0.1), rb.Dense(2)], input_shape=(3,))
     masked = rb.Posterior(dropped, *case[1][1:], **case[2])
     with pytest.raises(ValueError, match=r"^\[MCDropout\] expected priors of known scales"):

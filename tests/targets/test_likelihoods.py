@@ -33,22 +33,31 @@ def test_gaussian_terms_and_density(outputs, rng):
     terms = known.terms(outputs, None)
     np.testing.assert_array_equal(terms.mean, outputs)
     assert np.all(terms.noise_sd == 0.3)
-    log_noise = rng.normal(size=4)
-    learned = rb.Gaussian()
-    sd = np.exp(log_noise)[:, None, None]
-    expected = stats.norm(outputs, sd).logpdf(y).sum(axis=-1)
-    np.testing.assert_allclose(learned.log_likelihood(outputs, y, log_noise), expected, rtol=1e-12)
-    np.testing.assert_allclose(learned.terms(outputs, log_noise).noise_sd, sd, rtol=1e-15)
+    each = rb.Gaussian([0.3, 2.0])
+    expected = stats.norm(outputs, [0.3, 2.0]).logpdf(y).sum(axis=-1)
+    np.testing.assert_allclose(each.log_likelihood(outputs, y, None), expected, rtol=1e-12)
+    np.testing.assert_array_equal(each.terms(outputs, None).noise_sd, [[[0.3, 2.0]]] * 4)
+    for count, learned in ((1, rb.Gaussian(per_output=False)), (2, rb.Gaussian())):
+        assert learned.noises((2,)) == count
+        log_noise = rng.normal(size=(4, count))
+        sd = np.exp(log_noise)[:, None, :]
+        expected = stats.norm(outputs, sd).logpdf(y).sum(axis=-1)
+        found = learned.log_likelihood(outputs, y, log_noise)
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+        np.testing.assert_allclose(learned.terms(outputs, log_noise).noise_sd, sd, rtol=1e-15)
 
 
 @pytest.mark.parametrize("df", [0.3, 1.0, 2.0, 2.5, 49.0, 51.0, 1e4])
 def test_student_terms_and_density(outputs, rng, df):
-    y, log_noise = 5 * rng.standard_cauchy(size=(9, 2)), rng.normal(size=4)
+    y, log_noise = 5 * rng.standard_cauchy(size=(9, 2)), rng.normal(size=(4, 2))
     known, learned = rb.StudentTNoise(df, 0.3), rb.StudentTNoise(df)
+    shared = rb.StudentTNoise(df, per_output=False)
     wider = math.sqrt(df / (df - 2)) if df > 2 else math.inf
     for likelihood, scale, given in (
         (known, np.full((4, 1, 1), 0.3), None),
-        (learned, np.exp(log_noise)[:, None, None], log_noise),
+        (rb.StudentTNoise(df, [0.3, 4.0]), np.tile([[[0.3, 4.0]]], (4, 1, 1)), None),
+        (learned, np.exp(log_noise)[:, None, :], log_noise),
+        (shared, np.exp(log_noise)[:, None, :1], log_noise[:, :1]),
     ):
         terms = likelihood.terms(outputs, given)
         np.testing.assert_array_equal(terms.mean, outputs)
@@ -224,7 +233,7 @@ def test_pointwise_terms_are_those_of_the_oracle(kind, rng):
     likelihood = EVERY[kind]
     f = rng.normal(size=(1, 9, 4))
     y = rng.integers(0, 2, size=(9, likelihood.columns("f", (4,)))).astype(float)
-    log_noise = np.array([0.4]) if likelihood.learns_noise else None
+    log_noise = np.array([[0.4]]) if likelihood.learns_noise else None
     expected, _, _ = reference.log_likelihood_terms(kind, SCALE, f[0], y, 0.4, SHAPE)
     got = likelihood.log_likelihood(f, y, log_noise)[0]
     np.testing.assert_allclose(got, expected, rtol=1e-11)

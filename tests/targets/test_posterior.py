@@ -26,17 +26,19 @@ def build(likelihood, *, hidden=(6,), outputs=2, dtype=np.float64, seed=3, **opt
         y += rng.normal(size=y.shape)
     options = {"prior": rb.Normal(0.5), **options}
     target = rb.Posterior(model, x, y, likelihood=likelihood, dtype=dtype, **options)
-    learned = likelihood.learns_noise
-    prior = [[0, model.dim, 0, 0.5, 0, 0], [model.dim, 1, 0, 1.0, 0, 0]][: 1 + learned]
+    noises = likelihood.noises((outputs,))
+    prior = [[0, model.dim, 0, 0.5, 0, 0], [model.dim, noises, 0, 1.0, 0, 0]][: 1 + bool(noises)]
     oracle = reference.Target(
         model.table,
         np.array(prior),
         likelihood.table("test", (outputs,)).kind,
         target.x.astype(float),
         target.y.astype(float),
-        *likelihood.parameters,
+        np.array(likelihood.scales((outputs,))),
+        likelihood.constant,
         temperature=options.get("temperature", 1.0),
         likelihood_temperature=options.get("likelihood_temperature", 1.0),
+        noises=max(1, noises),
     )
     return target, oracle
 
@@ -152,21 +154,22 @@ def test_init_starts_the_noise_at_one():
     target, _ = build(rb.Gaussian(), dtype=np.float32)
     start = target.init(5, 3)
     assert start.dtype == np.float32
-    np.testing.assert_array_equal(start[:, :-1], target.model.init(5, 3))
-    np.testing.assert_array_equal(start[:, -1], 0)
+    np.testing.assert_array_equal(start[:, :-2], target.model.init(5, 3))
+    np.testing.assert_array_equal(start[:, -2:], 0)
     np.testing.assert_array_equal(target.init(5), start[0])
     np.testing.assert_array_equal(target.init(5, [2]), start[2:])
     assert np.abs(target.init(5, scheme="small")).max() < 0.005 * 6.77
 
 
-def test_unravel_includes_the_noise_as_a_view():
-    target, _ = build(rb.Gaussian())
+@pytest.mark.parametrize(("outputs", "own"), [(1, ()), (2, (2,))])
+def test_unravel_includes_the_noise_as_a_view(outputs, own):
+    target, _ = build(rb.Gaussian(), outputs=outputs)
     for theta, lead in ((target.init(), ()), (target.init(chains=3), (3,))):
         views = target.unravel(theta)
         assert list(views) == ["0.weight", "0.bias", "2.weight", "2.bias", "log_noise"]
-        assert views["log_noise"].shape == lead
+        assert views["log_noise"].shape == lead + own
         views["log_noise"][...] = 9.0
-        assert np.all(theta[..., -1] == 9.0)
+        assert np.all(theta[..., -outputs:] == 9.0)
     with pytest.raises(ValueError, match=r"\[Posterior.unravel\] expected shape"):
         target.unravel(np.zeros(target.dim - 1))
 
@@ -223,17 +226,19 @@ def test_predictions_survive_a_description(likelihood):
 def test_learned_noise_of_each_draw_is_its_own():
     target, _ = build(rb.Gaussian())
     theta = target.init(seed=1, chains=2)
-    theta[:, -1] = np.log([0.5, 2.0])
+    theta[:, -2:] = np.log([[0.5, 3.0], [2.0, 0.1]])
     terms = target.predictive(theta, target.x)
     np.testing.assert_allclose(
-        np.broadcast_to(terms.noise_sd, terms.mean.shape)[:, 0, 0], [0.5, 2.0], rtol=1e-14
+        np.broadcast_to(terms.noise_sd, terms.mean.shape)[:, 0],
+        [[0.5, 3.0], [2.0, 0.1]],
+        rtol=1e-14,
     )
 
 
 def test_facts_for_samplers():
     target, _ = build(rb.Gaussian())
     assert target.shared_prior_sd == 0.5
-    np.testing.assert_array_equal(target.prior_sd, [0.5] * target.model.dim + [1.0])
+    np.testing.assert_array_equal(target.prior_sd, [0.5] * target.model.dim + [1.0] * 2)
     assert target.dropout_layers == ()
     assert target.array_namespace is np
     model = rb.Model([rb.Dense(3), rb.Dropout(0.1), rb.Dense(1)], input_shape=(2,))

@@ -11,7 +11,9 @@ from tests.oracle import reference
 
 LIKELIHOODS = {
     "known": rb.Gaussian(0.4),
+    "known each": rb.Gaussian([0.4, 1.5]),
     "learned": rb.Gaussian(),
+    "shared": rb.Gaussian(per_output=False),
     "student": rb.StudentTNoise(5.0),
     "varying": rb.HeteroscedasticGaussian(),
     "floored": rb.HeteroscedasticGaussian(min_sd=0.2),
@@ -51,10 +53,11 @@ def known(target, x, y, theta, weights, rows=None):
     """Tempered log density (C,) and gradient: the oracle's, one row after the other."""
     every = np.arange(len(x)) if rows is None else np.asarray(rows)
     table = target.likelihood.table("test", target.model.output_shape)
-    kind, (scale, shape) = table.kind, table.parameters
+    kind, scale, shape = table.kind, np.array(table.scales), table.constant
     oracle = reference.Target(
         target.model.table, target._spec.table.rows, kind, x, np.asarray(y).reshape(len(x), -1),
         scale, shape, target.temperature, target.likelihood_temperature,
+        noises=max(1, table.noises),
     )  # fmt: skip
     values, grads = [], []
     for t in theta:
@@ -107,7 +110,7 @@ def test_weights_of_one_are_none() -> None:
     assert ones.fingerprint == plain.fingerprint
 
 
-@pytest.mark.parametrize("name", ["known", "learned"])
+@pytest.mark.parametrize("name", ["known", "shared"])
 @pytest.mark.parametrize("rows", [ROWS, 530])
 def test_last_layer_integrated_out(name: str, rows: int) -> None:
     """Whole weights are copies of rows, in the marginal density and in the redraws."""

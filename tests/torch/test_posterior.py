@@ -539,8 +539,39 @@ def test_iterable_data_and_learned_scales_are_refused_by_name():
         target.outputs(target.trained, torch.zeros(2, 5))
 
 
+@pytest.mark.parametrize(
+    ("likelihood", "noises"),
+    [
+        (rb.Gaussian(), 2),
+        (rb.Gaussian(per_output=False), 1),
+        (rb.Gaussian([0.1, 3.0]), 0),
+        (rb.StudentTNoise(4.0), 2),
+        (rb.StudentTNoise(4.0, [0.1, 3.0]), 0),
+    ],
+    ids=repr,
+)
+def test_noise_of_each_output_is_that_of_the_core(likelihood, noises):
+    x, y = rows()
+    module = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2))
+    native, target = both(likelihood, rb.Normal(0.7), module, (x, torch.stack([y, 9 * y], 1)))
+    assert target.dim == native.dim == native.model.dim + noises
+    theta = 0.5 * np.random.default_rng(0).normal(size=(3, target.dim))
+    places = turned(native, target)
+    values, grads = target.value_and_grad(theta)
+    expected, known = native.value_and_grad(theta[:, places])
+    np.testing.assert_allclose(values, expected, rtol=1e-11)
+    np.testing.assert_allclose(grads[:, places], known, rtol=1e-9, atol=1e-9)
+    found, terms = target.predictive(theta, x), native.predictive(theta[:, places], x)
+    np.testing.assert_allclose(found.noise_sd, terms.noise_sd, rtol=1e-12)
+    if noises:
+        logs = target.unravel(theta)["log_noise"]
+        np.testing.assert_array_equal(logs, theta[:, -noises:].reshape(logs.shape))
+    drawn = rb.HMC(target, step_size=0.01, num_leapfrog_steps=2).sample(4, chains=2, progress=False)
+    assert drawn.predict(x).std.shape == (24, 2)
+
+
 def test_row_terms_at_the_ends():
-    terms = row_terms(rb.HeteroscedasticGaussian())
+    terms = row_terms(rb.HeteroscedasticGaussian(), 2)
     f = torch.tensor([[0.0, -800.0]], dtype=torch.float64, requires_grad=True)
     value = terms(f, torch.zeros(1, 1, dtype=torch.float64), None)
     (grad,) = torch.autograd.grad(value.sum(), f)

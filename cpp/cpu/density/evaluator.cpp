@@ -7,6 +7,20 @@
 #include <string>
 
 namespace ribbit::cpu {
+namespace {
+
+// Known scales, or as many numbers as scales are learned.
+template <class T>
+std::vector<T> scales_of_noise(const LikelihoodParameters& parameters) {
+  std::vector<T> found(static_cast<std::size_t>(std::max(1, parameters.noises)),
+                       static_cast<T>(parameters.scale));
+  for (std::size_t k = 0; parameters.scales != nullptr && k < found.size(); ++k) {
+    found[k] = static_cast<T>(parameters.scales[k]);
+  }
+  return found;
+}
+
+}  // namespace
 
 template <class T>
 Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, LikelihoodKind likelihood,
@@ -25,11 +39,12 @@ Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, Likeli
       likelihood_(likelihood),
       traits_(traits_of(likelihood)),
       constants_(likelihood_constants(likelihood, parameters)),
+      scales_of_noise_(scales_of_noise<T>(parameters)),
       x_(x),
       y_(y),
       weights_(weights),
       rows_(rows),
-      dim_(noise_at() + (traits_.learns_noise ? 1 : 0) + pass_->rates()),
+      dim_(noise_at() + learned_noises() + pass_->rates()),
       targets_(last_ ? last_->outputs : columns_of(traits_.shape, network_.output_size())),
       all_rows_(rows),
       total_rows_(weights != nullptr ? std::accumulate(weights, weights + rows, 0.0)
@@ -38,6 +53,9 @@ Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, Likeli
   if (traits_.shape == LikelihoodShape::kMeanAndScale && network_.output_size() % 2 != 0) {
     throw std::invalid_argument("[LogDensity] expected an even number of outputs, got " +
                                 std::to_string(network_.output_size()));
+  }
+  if (noises() != 1 && (noises() != network_.output_size() || !traits_.scales_noise() || last_)) {
+    throw std::invalid_argument("[LogDensity] expected 1 scale of the noise or one per output");
   }
   if (concrete && (!masks || pass_->mlp_plan() == nullptr)) {
     throw std::invalid_argument(
@@ -212,8 +230,9 @@ void Evaluator<T>::run_shard(const Member<T>& m, const T* theta, std::int64_t sh
   pass_->run_shard(
       {m.batch.x, m.first_panel(shard), m.last_panel(shard), theta, packed, m.masks, grad, marks},
       m.own, likelihood, m.team.cancel());
-  if (wanted.gradient && likelihood.panel.learned) {
-    grad[noise_at()] = static_cast<T>(likelihood.panel.weight * likelihood.noise);
+  for (std::size_t k = 0; wanted.gradient && k < likelihood.noise.size(); ++k) {
+    grad[noise_at() + static_cast<std::int64_t>(k)] =
+        static_cast<T>(likelihood.panel.weight * likelihood.noise[k]);
   }
   m.shared.shard_ll[shard] = likelihood.ll;
 }

@@ -97,6 +97,13 @@ class Evaluator {
   const LikelihoodTraits& traits() const { return traits_; }
   const Temperatures& temperatures() const { return temperatures_; }
   const LikelihoodConstants& constants() const { return constants_; }
+  // Scales of the noise, 1 or one for each output; and how many of them are parameters.
+  std::int64_t noises() const { return static_cast<std::int64_t>(scales_of_noise_.size()); }
+  std::int64_t learned_noises() const { return traits_.learns_noise ? noises() : 0; }
+  // (noises(),): the logarithms in theta where they are learned, else the known scales.
+  const T* noise_of(const T* theta) const {
+    return traits_.learns_noise ? theta + noise_at() : scales_of_noise_.data();
+  }
   const Rows<T>& x() const { return x_; }
   const T* y() const { return y_; }
   const T* row_weights() const { return weights_; }
@@ -269,6 +276,7 @@ class Evaluator {
   LikelihoodKind likelihood_;
   LikelihoodTraits traits_;
   LikelihoodConstants constants_;
+  std::vector<T> scales_of_noise_;
   Rows<T> x_;
   const T *y_, *weights_;
   std::int64_t rows_, dim_, targets_;
@@ -297,34 +305,50 @@ struct PanelLikelihood {
   const Batch<T>& batch;
   LikelihoodKind kind;
   const LikelihoodConstants& constants;
-  int outputs;
-  bool learned, values;
-  double weight;  // of the gradient
-  T scale;        // of the noise, or its log where that is learned
+  int noises, width;     // scales of the noise, and outputs of each
+  std::int64_t learned;  // scales that are parameters
+  bool values;
+  double weight;    // of the gradient
+  const T* scales;  // (noises,), or their logs where they are learned
 
   PanelLikelihood(const Evaluator<T>& evaluator, const Batch<T>& rows, const T* theta, bool wanted)
       : batch(rows),
         kind(evaluator.likelihood()),
         constants(evaluator.constants()),
-        outputs(static_cast<int>(evaluator.network().output_size())),
-        learned(evaluator.traits().learns_noise),
+        noises(static_cast<int>(evaluator.noises())),
+        width(static_cast<int>(evaluator.network().output_size()) / noises),
+        learned(evaluator.learned_noises()),
         values(wanted),
         weight(rows.scale /
                (evaluator.temperatures().likelihood * evaluator.temperatures().posterior)),
-        scale(learned ? theta[evaluator.noise_at()] : static_cast<T>(constants.scale)) {}
+        scales(evaluator.noise_of(theta)) {}
 
   // f, delta: (outputs, kPanel) of panel p of the batch. Adds to the log likelihood, where values
-  // are wanted, and to its derivative by the log noise (unweighted), where that is learned.
-  void operator()(std::int64_t p, const T* f, T* delta, double& ll, double& noise) const {
-    if (batch.weights.rows > 0) {
-      kernels<T>().weighted_likelihood_panel(kind, constants, f, batch.y.panel(p),
-                                             batch.weights.panel(p), outputs, scale, weight, delta,
-                                             values ? &ll : nullptr, learned ? &noise : nullptr);
-      return;
+  // are wanted, and to its derivatives (learned,) by the log noises, unweighted.
+  void operator()(std::int64_t p, const T* f, T* delta, double& ll, double* noise) const {
+    const T* y = batch.y.panel(p);
+    for (int k = 0; k < noises; ++k) {
+      const std::int64_t at = static_cast<std::int64_t>(k) * width * kPanel;
+      double* const value = values ? &ll : nullptr;
+      double* const slope = learned > 0 ? noise + k : nullptr;
+      if (batch.weights.rows > 0) {
+        kernels<T>().weighted_likelihood_panel(kind, constants, f + at, y + at,
+                                               batch.weights.panel(p), width, scales[k], weight,
+                                               delta + at, value, slope);
+      } else {
+        kernels<T>().likelihood_panel(kind, constants, f + at, y + at, width, batch.x.valid(p),
+                                      scales[k], weight, delta + at, value, slope);
+      }
     }
-    kernels<T>().likelihood_panel(kind, constants, f, batch.y.panel(p), outputs, batch.x.valid(p),
-                                  scale, weight, delta, values ? &ll : nullptr,
-                                  learned ? &noise : nullptr);
+  }
+  // The gradient by the log noises that the panels [0, panels) of each (panels, learned) add up to.
+  double noise_gradient(const std::vector<double>& each, std::int64_t panels,
+                        std::int64_t k) const {
+    double sum = 0;
+    for (std::int64_t p = 0; p < panels; ++p) {
+      sum += each[static_cast<std::size_t>(p * learned + k)];
+    }
+    return weight * sum;
   }
 };
 
@@ -332,11 +356,14 @@ struct PanelLikelihood {
 template <class T>
 struct ShardLikelihood final : PanelLoss<T> {
   PanelLikelihood<T> panel;
-  double ll = 0, noise = 0;
+  double ll = 0;
+  std::vector<double> noise;  // by the log noises that are learned
 
   ShardLikelihood(const Evaluator<T>& evaluator, const Batch<T>& batch, const T* theta, bool wanted)
-      : panel(evaluator, batch, theta, wanted) {}
-  void operator()(std::int64_t p, const T* f, T* delta) override { panel(p, f, delta, ll, noise); }
+      : panel(evaluator, batch, theta, wanted), noise(static_cast<std::size_t>(panel.learned)) {}
+  void operator()(std::int64_t p, const T* f, T* delta) override {
+    panel(p, f, delta, ll, noise.data());
+  }
 };
 
 // The member's chunks of the log prior and, when wanted, of grad = sum of shards + prior's. Each

@@ -22,7 +22,10 @@ void row_noise_shard(const Evaluator<T>& evaluator, const Member<T>& m,
   for (const Layer::Array& array : evaluator.drawn(weights.estimator)) {
     std::copy_n(first + array.offset, array.size, second + array.offset);
   }
-  m.shared.shard_noise[shard] = likelihood.panel.weight * likelihood.noise;
+  for (std::size_t k = 0; k < likelihood.noise.size(); ++k) {
+    m.shared.shard_noise[static_cast<std::size_t>(shard) * likelihood.noise.size() + k] =
+        likelihood.panel.weight * likelihood.noise[k];
+  }
   m.shared.shard_ll[shard] = likelihood.ll;
 }
 
@@ -51,8 +54,10 @@ bool split_row_noise(const Evaluator<T>& evaluator, const Member<T>& m,
     for (std::int64_t i = 0; i < count; ++i) {
       const auto number = static_cast<std::size_t>(p + i);
       const std::int64_t place = i * outputs * kPanel;
-      s.panel_noise[number] = s.panel_ll[number] = 0;
-      likelihood(p + i, f + place, delta + place, s.panel_ll[number], s.panel_noise[number]);
+      double* const noise = s.panel_noise.data() + (p + i) * likelihood.learned;
+      s.panel_ll[number] = 0;
+      std::fill_n(noise, likelihood.learned, 0.0);
+      likelihood(p + i, f + place, delta + place, s.panel_ll[number], noise);
     }
     row_noise_backward(plan, weights, p, count, space, asked);
     if (m.team.cancel().check()) return false;
@@ -73,11 +78,11 @@ bool split_row_noise(const Evaluator<T>& evaluator, const Member<T>& m,
   std::fill_n(first + evaluator.network().dim(), evaluator.dim() - evaluator.network().dim(), T(0));
   std::fill_n(second + evaluator.network().dim(), evaluator.dim() - evaluator.network().dim(),
               T(0));
-  const auto sum = [&](const std::vector<double>& each) {
-    return std::accumulate(each.begin(), each.begin() + panels, 0.0);
-  };
-  s.shard_noise[0] = likelihood.weight * sum(s.panel_noise);
-  s.shard_ll[0] = sum(s.panel_ll);
+  for (std::int64_t k = 0; k < likelihood.learned; ++k) {
+    s.shard_noise[static_cast<std::size_t>(k)] =
+        likelihood.noise_gradient(s.panel_noise, panels, k);
+  }
+  s.shard_ll[0] = std::accumulate(s.panel_ll.begin(), s.panel_ll.begin() + panels, 0.0);
   return true;
 }
 
@@ -120,7 +125,7 @@ bool row_noise_gradient(const Evaluator<T>& evaluator, const Member<T>& m, bool 
   if (split ? !split_row_noise(evaluator, m, weights) : !m.each_piece(m.shards, run)) return false;
   if (!m.barrier()) return false;
   const double prior = steps.closed ? 0.0 : steps.kl_weight[i];
-  const bool learned = evaluator.traits().learns_noise;
+  const std::int64_t learned = evaluator.learned_noises();
   // The gradients by the two paths: of a single shard where they lie.
   T away[kChunk];  // of the drawn weights from the prior's centre
   T *all_first = s.row_noise_grads.data(), *all_second = all_first + evaluator.dim();
@@ -163,12 +168,15 @@ bool row_noise_gradient(const Evaluator<T>& evaluator, const Member<T>& m, bool 
                       prior / evaluator.temperatures().posterior, &logp, all_first + b);
     }
     s.chunk_prior[static_cast<std::size_t>(at / kChunk)] = logp;
-    if (learned && at + n == evaluator.dim()) {
+    const std::int64_t noise_begin = std::max(at, evaluator.noise_at());
+    const std::int64_t noise_end = std::min(at + n, evaluator.noise_at() + learned);
+    for (std::int64_t e = noise_begin; e < noise_end; ++e) {
       for (std::int64_t shard = 0; shard < m.shards; ++shard) {
-        first[n - 1] += static_cast<T>(s.shard_noise[shard]);
+        const std::int64_t place = shard * learned + e - evaluator.noise_at();
+        first[e - at] += static_cast<T>(s.shard_noise[static_cast<std::size_t>(place)]);
       }
     }
-    if (prior == 0.0 && !(learned && at + n == evaluator.dim())) continue;
+    if (prior == 0.0 && noise_begin >= noise_end) continue;
     k.noise_gradient(first, n, static_cast<std::uint64_t>(at), steps.seed, c1, c2, c3, false,
                      by_mean, by_scale);
   }

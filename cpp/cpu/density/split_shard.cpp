@@ -27,7 +27,7 @@ void Evaluator<T>::prepare_split(TeamSpace<T>& s, std::int64_t rows, int members
   const std::int64_t some = std::max<std::int64_t>(1, (2 * members + block - 1) / block) * block;
   const std::int64_t most = std::min(panels, some);
   if (!s.whole || s.whole->block() < most) s.whole = std::make_unique<Workspace<T>>(plan, most);
-  s.panel_noise.resize(static_cast<std::size_t>(panels));
+  s.panel_noise.resize(static_cast<std::size_t>(panels * learned_noises()));
   s.panel_ll.resize(static_cast<std::size_t>(panels));
   s.panel_rates.resize(static_cast<std::size_t>(panels * plan.rates));
 }
@@ -64,8 +64,10 @@ bool Evaluator<T>::split_shard(const Member<T>& m, const T* theta, Wanted wanted
       for (std::int64_t i = 0; i < some; ++i) {
         const auto number = static_cast<std::size_t>(p + i);
         const std::int64_t place = i * outputs * kPanel;
-        s.panel_ll[number] = s.panel_noise[number] = 0;
-        likelihood(p + i, f + place, delta + place, s.panel_ll[number], s.panel_noise[number]);
+        double* const noise = s.panel_noise.data() + (p + i) * likelihood.learned;
+        s.panel_ll[number] = 0;
+        std::fill_n(noise, likelihood.learned, 0.0);
+        likelihood(p + i, f + place, delta + place, s.panel_ll[number], noise);
       }
       if (!wanted.gradient) continue;
       double* rates = s.panel_rates.data() + p * plan.rates;
@@ -87,12 +89,9 @@ bool Evaluator<T>::split_shard(const Member<T>& m, const T* theta, Wanted wanted
   }
   if (narrow) add_narrow_sums(plan, own, m.grad);
   if (m.index != 0) return m.barrier();
-  const auto sum = [panels](const std::vector<double>& each) {
-    return std::accumulate(each.begin(), each.begin() + panels, 0.0);
-  };
-  s.shard_ll[0] = sum(s.panel_ll);
-  if (wanted.gradient && likelihood.learned) {
-    m.grad[noise_at()] = static_cast<T>(likelihood.weight * sum(s.panel_noise));
+  s.shard_ll[0] = std::accumulate(s.panel_ll.begin(), s.panel_ll.begin() + panels, 0.0);
+  for (std::int64_t k = 0; wanted.gradient && k < likelihood.learned; ++k) {
+    m.grad[noise_at() + k] = static_cast<T>(likelihood.noise_gradient(s.panel_noise, panels, k));
   }
   for (std::int64_t l = 0; wanted.gradient && l < plan.rates; ++l) {
     double total = 0;

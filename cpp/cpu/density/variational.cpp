@@ -145,12 +145,13 @@ bool advance_variational(const Evaluator<T>& evaluator, const VariationalSteps& 
     }
     shared.packed_second.resize(evaluator.network_pass().packed_size());
     shared.row_noise_grads.resize(2 * pass.shards * evaluator.dim());
+    shared.shard_noise.resize(static_cast<std::size_t>(pass.shards * evaluator.learned_noises()));
     if (pass.all) shared.rows.clear();
     if (split && (!shared.row_noise || shared.row_noise->block() < panels)) {
       shared.row_noise = std::make_unique<RowNoiseSpace<T>>(*plan, panels);
     }
     if (split) {
-      shared.panel_noise.resize(static_cast<std::size_t>(panels));
+      shared.panel_noise.resize(static_cast<std::size_t>(panels * evaluator.learned_noises()));
       shared.panel_ll.resize(static_cast<std::size_t>(panels));
     }
   }

@@ -68,7 +68,7 @@ struct TeamSpace {
 
   // A shard that is split over the team only.
   std::unique_ptr<Workspace<T>> whole;  // values and deltas of the panels that are on their way
-  std::vector<double> panel_noise;      // (panels,)
+  std::vector<double> panel_noise;      // (panels, log noises that are learned)
   std::vector<double> panel_ll;         // (panels,)
   std::vector<double> panel_rates;      // (panels, learned rates)
 
@@ -94,7 +94,7 @@ struct TeamSpace {
   // by the weights of the two paths (shards, 2, dim) and of the log noise.
   Buffer<T> noise, second, second_gradient, packed_second, row_noise_grads;
   std::unique_ptr<RowNoiseSpace<T>> row_noise;  // of a whole small batch
-  double shard_noise[kMostShards];
+  std::vector<double> shard_noise;              // (shards, log noises that are learned)
 
   // Where the last layer is integrated out only; of each shard what its way forwards left, and
   // where the features of each of its panels lie; {}: it goes forwards twice.

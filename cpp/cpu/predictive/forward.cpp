@@ -25,12 +25,13 @@ std::int64_t pieces_of(std::int64_t count, std::int64_t size) {
 
 template <class T>
 Forward<T>::Forward(const Network& network, const WeightSource<T>& source, const Rows<T>& x,
-                    std::int64_t rows, std::int64_t samples, Poll* poll)
+                    std::int64_t rows, std::int64_t samples, Poll* poll, std::int64_t noises)
     : source_(source),
       pass_(make_network_pass<T>(network, source.masked)),
       group_(pass_->group()),
       outputs_(network.output_size()),
       network_dim_(network.dim()),
+      noises_(noises),
       fixed_(pass_->prefix().stages),
       width_(pass_->prefix().width),
       cancel_(poll),
@@ -102,7 +103,7 @@ void Forward<T>::one_sample(Space& space, const Request& r, std::int64_t piece) 
   const std::int64_t runs = pieces_of(panel_count(r.rows), kPanelsOfPiece);
   const std::int64_t sample = piece / runs, begin = piece % runs * kPanelsOfPiece;
   const T* theta = load_sample(space, r.first + sample);
-  if (r.log_noise != nullptr && begin == 0) r.log_noise[sample] = theta[network_dim_];
+  if (begin == 0) std::copy_n(theta + network_dim_, noises_, r.log_noise + sample * noises_);
   const std::int64_t end = std::min(panel_count(r.rows), begin + kPanelsOfPiece),
                      at = r.row / kPanel;
   for (std::int64_t p = begin; p < end; p += group_) {
@@ -202,7 +203,9 @@ bool Forward<T>::run(std::int64_t first, std::int64_t samples, std::int64_t row,
     return on_pieces(samples * pieces_of(panel_count(rows), kPanelsOfPiece),
                      [&](int t, std::int64_t piece) { one_sample(space(t), r, piece); });
   }
-  if (log_noise != nullptr) std::fill_n(log_noise, samples, source_.theta[network_dim_]);
+  for (std::int64_t s = 0; s < samples; ++s) {
+    std::copy_n(source_.theta + network_dim_, noises_, log_noise + s * noises_);
+  }
   if (rows > kFewMaskedRows) {
     return on_pieces(pieces_of(panel_count(rows), group_),
                      [&](int t, std::int64_t piece) { all_masks(space(t), r, piece); });
@@ -222,13 +225,13 @@ bool predictive_moments(const Network& network, const WeightSource<T>& source, L
                         const Rows<T>& x, std::int64_t rows, const PredictiveMoments& out,
                         Poll* poll) {
   const KernelTable<T>& k = kernels<T>();
-  Forward<T> forward(network, source, x, rows, samples, poll);
-  const std::int64_t outputs = forward.outputs();
   const LikelihoodTraits traits = traits_of(kind);
+  const std::int64_t noises = parameters.noises, learned = traits.learned(parameters);
+  Forward<T> forward(network, source, x, rows, samples, poll, learned);
+  const std::int64_t outputs = forward.outputs(), own = outputs / noises;
   const LikelihoodConstants constants = likelihood_constants(kind, parameters);
   const std::int64_t wanted = means_of(traits.shape, outputs);
   const std::int64_t extras = traits.classes ? 1 : wanted;
-  const bool learned = traits.learns_noise;
   // Outputs of a block of samples at a block of rows wait here. Weights are loaded once per sample
   // and block of rows, the layers before a mask are done once per row and block of samples: so the
   // blocks take all rows, or under masks as many samples as there are.
@@ -241,7 +244,7 @@ bool predictive_moments(const Network& network, const WeightSource<T>& source, L
     row_block = std::min(rows, std::max<std::int64_t>(1, most / sample_block / step) * step);
   }
   Buffer<T> waiting(sample_block * row_block * outputs);
-  std::vector<T> log_noise(static_cast<std::size_t>(learned ? sample_block : 0));
+  std::vector<T> log_noise(static_cast<std::size_t>(learned * sample_block));
   // Of a panel: outputs, values, and the moments.
   struct Scratch {
     Buffer<T> values;
@@ -256,10 +259,7 @@ bool predictive_moments(const Network& network, const WeightSource<T>& source, L
     const std::int64_t some = std::min(row_block, rows - row);
     for (std::int64_t first = 0; first < samples; first += sample_block) {
       const std::int64_t count = std::min(sample_block, samples - first);
-      if (!forward.run(first, count, row, some, waiting.data(),
-                       learned ? log_noise.data() : nullptr)) {
-        return false;
-      }
+      if (!forward.run(first, count, row, some, waiting.data(), log_noise.data())) return false;
       const bool done = forward.on_pieces(panel_count(some), [&](int thread, std::int64_t p) {
         Scratch& s = scratch[static_cast<std::size_t>(thread)];
         const std::int64_t at = row + p * kPanel, size = outputs * kPanel;
@@ -275,11 +275,17 @@ bool predictive_moments(const Network& network, const WeightSource<T>& source, L
           if (i % kSamplesUnasked == kSamplesUnasked - 1 && forward.cancelled()) return;
           T* f = s.values.data();
           k.pack_panel(waiting.data() + i * some * outputs, outputs, nullptr, p * kPanel, n, f);
-          const double scale =
-              learned ? std::exp(static_cast<double>(log_noise[static_cast<std::size_t>(i)]))
-                      : constants.scale;
-          k.moments_panel(kind, constants, f, static_cast<int>(outputs), scale, first + i == 0,
-                          f + size, m, m + size, m + 2 * size, m + 3 * size);
+          for (std::int64_t e = 0; e < noises; ++e) {
+            const double scale = learned > 0
+                                     ? std::exp(static_cast<double>(
+                                           log_noise[static_cast<std::size_t>(i * noises + e)]))
+                                 : parameters.scales != nullptr ? parameters.scales[e]
+                                                                : constants.scale;
+            double* const to = m + e * own * kPanel;
+            T* const from = f + e * own * kPanel;
+            k.moments_panel(kind, constants, from, static_cast<int>(own), scale, first + i == 0,
+                            from + size, to, to + size, to + 2 * size, to + 3 * size);
+          }
         }
         for (int a = 0; a < 4; ++a) {
           kernels<double>().unpack_panel(m + a * size, widths[a], at, n, arrays[a]);

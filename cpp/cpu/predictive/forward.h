@@ -39,13 +39,14 @@ template <class T>
 class Forward {
  public:
   // x: rows of features; all arrays must outlive this object. samples: how many will be asked for.
+  // noises: learned log noises, the parameters behind the network's.
   Forward(const Network& network, const WeightSource<T>& source, const Rows<T>& x,
-          std::int64_t rows, std::int64_t samples, Poll* poll);
+          std::int64_t rows, std::int64_t samples, Poll* poll, std::int64_t noises = 0);
 
   // Samples first .. first + samples - 1 at rows row .. row + rows - 1, row a multiple of kPanel,
-  // into out (samples, rows, outputs), and their log noise (samples,) where that is wanted. Without
-  // masks dropout layers are inactive; with masks, what lies before the first one is computed once.
-  // False when cancelled.
+  // into out (samples, rows, outputs), and their log noises (samples, noises). Without masks
+  // dropout layers are inactive; with masks, what lies before the first one is computed once. False
+  // when cancelled.
   bool run(std::int64_t first, std::int64_t samples, std::int64_t row, std::int64_t rows, T* out,
            T* log_noise);
 
@@ -90,7 +91,7 @@ class Forward {
 
   const WeightSource<T> source_;
   const std::unique_ptr<const NetworkPass<T>> pass_;
-  const std::int64_t group_, outputs_, network_dim_;
+  const std::int64_t group_, outputs_, network_dim_, noises_;
   const std::size_t fixed_;   // stages before the first mask
   const std::int64_t width_;  // of what they give
   BatchRows<T> x_;

@@ -90,9 +90,13 @@ void Forward<T>::samples_in_lanes(Space& space, const Request& r, std::int64_t p
     T* out = r.out + (begin + lane) * rows * outputs_;
     for (std::int64_t i = 0; i < rows * outputs_; ++i) out[i] = x[i * kPanel + lane];
   }
-  if (r.log_noise == nullptr) return;
-  load_lanes(samples, network_dim_ / 4 * 4, 4, weights);
-  std::copy_n(weights + network_dim_ % 4 * kPanel, valid, r.log_noise + begin);
+  for (std::int64_t k = 0; k < noises_; ++k) {
+    const std::int64_t at = network_dim_ + k;
+    if (k == 0 || at % 4 == 0) load_lanes(samples, at / 4 * 4, 4, weights);
+    for (std::int64_t lane = 0; lane < valid; ++lane) {
+      r.log_noise[(begin + lane) * noises_ + k] = weights[at % 4 * kPanel + lane];
+    }
+  }
 }
 
 #define RIBBIT_INSTANTIATE(T)                                                                     \

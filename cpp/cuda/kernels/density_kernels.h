@@ -126,9 +126,11 @@ RIBBIT_DEVICE double likelihood_row(const LikelihoodConstants& constants, const 
   }
 }
 
-// One thread per row. Chain c, block b of the panel: terms[c slots + slot + b], and noise likewise
-// (learned only), are sums over the block's rows. y (N, J), rows as in GatherRows; log_noise: chain
-// c's at c noise_stride (learned only). f, delta: (R, K) per chain. Grid: (ceil(R / kBlock), C).
+// One thread per row. Chain c, block b of the panel: terms[c slots + slot + b], and noise (C,
+// noises, slots) likewise (learned only), are sums over the block's rows. y (N, J), rows as in
+// GatherRows; scales (noises,) of the noise: chain c's at c noise_stride, the logarithms where they
+// are learned; of a single known one null. f, delta: (R, K) per chain.
+// Grid: (ceil(R / kBlock), C).
 template <class T, int Kind>
 struct LikelihoodRows {
   using Likelihood = Likelihoods::At<Kind>;
@@ -143,8 +145,9 @@ struct LikelihoodRows {
   Index outputs;
   Index targets;
   Index chain_stride;  // of f and delta
-  const T* log_noise;
+  const T* scales;
   Index noise_stride;
+  Index noises;  // 1, or one for each output
   LikelihoodConstants constants;
   double weight;
   T* delta;
@@ -154,41 +157,44 @@ struct LikelihoodRows {
   Index slot;
   RIBBIT_DEVICE void operator()(Block& block) const {
     Shared& sum = block.template shared<Shared>();
-    Registers<double, 1> noises(block);
-    const Index chain = block.y();
-    const double parameter = Likelihood::kLearnsNoise
-                                 ? static_cast<double>(log_noise[chain * noise_stride])
-                                 : constants.scale;
-    block.phase([&](int t) {
-      const Index r = block.x() * kBlock + t;
-      double own = 0.0, own_noise = 0.0;
-      if (r < count) {
-        const Index place = first_row + r;
-        const Index n = rows != nullptr ? rows[chain * rows_stride + place] : place;
-        const Index at = chain * chain_stride + r * outputs;
-        own = likelihood_row<Likelihood, T>(constants, f + at, y + n * targets, outputs, parameter,
-                                            static_cast<T>(weight), delta + at, own_noise);
-      }
-      sum.value[t] = own;
-      noises(t)[0] = own_noise;
-    });
-    sum.reduce(block);
-    const Index place = chain * slots + slot + block.x();
-    block.phase([&](int t) {
-      if (t == 0) terms[place] = sum.value[0];
-    });
-    if constexpr (Likelihood::kLearnsNoise) {
-      block.phase([&](int t) { sum.value[t] = noises(t)[0]; });
-      sum.reduce(block);
-      block.last([&](int t) {
-        if (t == 0) noise[place] = sum.value[0];
+    Registers<double, 1> likelihoods(block);
+    const Index chain = block.y(), width = outputs / noises;  // outputs of one scale
+    for (Index k = 0; k < noises; ++k) {
+      const double parameter = scales != nullptr
+                                   ? static_cast<double>(scales[chain * noise_stride + k])
+                                   : constants.scale;
+      block.phase([&](int t) {
+        const Index r = block.x() * kBlock + t;
+        double own = 0.0, own_noise = 0.0;
+        if (r < count) {
+          const Index place = first_row + r;
+          const Index n = rows != nullptr ? rows[chain * rows_stride + place] : place;
+          const Index at = chain * chain_stride + r * outputs + k * width;
+          own = likelihood_row<Likelihood, T>(constants, f + at, y + n * targets + k * width, width,
+                                              parameter, static_cast<T>(weight), delta + at,
+                                              own_noise);
+        }
+        likelihoods(t)[0] = k == 0 ? own : likelihoods(t)[0] + own;
+        if constexpr (Likelihood::kLearnsNoise) sum.value[t] = own_noise;
       });
+      if constexpr (Likelihood::kLearnsNoise) {
+        sum.reduce(block);
+        block.phase([&](int t) {
+          if (t == 0) noise[(chain * noises + k) * slots + slot + block.x()] = sum.value[0];
+        });
+      }
     }
+    block.phase([&](int t) { sum.value[t] = likelihoods(t)[0]; });
+    sum.reduce(block);
+    block.last([&](int t) {
+      if (t == 0) terms[chain * slots + slot + block.x()] = sum.value[0];
+    });
   }
 };
 
-// out[c out_stride] = factor (sum of slots + constant); also, where grad is not null,
-// grad[c grad_stride] = that, rounded: the gradient of a learned noise. Grid: (1, C).
+// out[c out_stride + k] = factor (sum of slots + constant) of terms (C, n, slots); also, where grad
+// is not null, grad[c grad_stride + k] = that, rounded: the gradient of learned noises.
+// Grid: (n, C).
 template <class T>
 struct SumTerms {
   static constexpr int kBlock = kThreads;
@@ -205,15 +211,16 @@ struct SumTerms {
     Shared& sum = block.template shared<Shared>();
     block.phase([&](int t) {
       double own = 0.0;
-      for (Index i = t; i < slots; i += kBlock) own += terms[block.y() * slots + i];
+      const double* from = terms + (block.y() * block.width() + block.x()) * slots;
+      for (Index i = t; i < slots; i += kBlock) own += from[i];
       sum.value[t] = own;
     });
     sum.reduce(block);
     block.last([&](int t) {
       if (t != 0) return;
       const double value = factor * (sum.value[0] + constant);
-      if (out != nullptr) out[block.y() * out_stride] = value;
-      if (grad != nullptr) grad[block.y() * grad_stride] = static_cast<T>(value);
+      if (out != nullptr) out[block.y() * out_stride + block.x()] = value;
+      if (grad != nullptr) grad[block.y() * grad_stride + block.x()] = static_cast<T>(value);
     });
   }
 };

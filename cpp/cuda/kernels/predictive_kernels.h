@@ -11,9 +11,9 @@ namespace ribbit::cuda {
 // Probabilities or rates in place of outputs f (S, R, K), and of classes the entropy (S, R), whose
 // sums over samples are `more` (N,). Then first, sum, squares (N, M) of what is there, relative to
 // the first sample of all, and for regression and counts the summed variance of the noise, `more`
-// (N, M). begin: these are the first samples. log_noise: sample s's at s noise_stride (learned
-// only). A block has kRows rows, a thread one of them and a sample, then one and a mean. Grid:
-// (ceil(R / kRows)).
+// (N, M). begin: these are the first samples. scales (noises,): as in LikelihoodRows, sample s's at
+// s noise_stride. A block has kRows rows, a thread one of them and a sample, then one and a mean.
+// Grid: (ceil(R / kRows)).
 template <class T, int Kind>
 struct AddMoments {
   using L = Likelihoods::At<Kind>;
@@ -27,8 +27,9 @@ struct AddMoments {
   Index begin;
   Index first_row;
   T* entropies;
-  const T* log_noise;
+  const T* scales;
   Index noise_stride;
+  Index noises;
   LikelihoodConstants constants;
   double* first;
   double* sum;
@@ -107,7 +108,7 @@ struct AddMoments {
     squares[to] = total_squares;
     if constexpr (!L::kClasses) {
       double variance = begin != 0 ? 0.0 : more[to];
-      for (s = 0; s < samples; ++s) variance += noise_variance(at, means, s);
+      for (s = 0; s < samples; ++s) variance += noise_variance(at, means, s, k);
       more[to] = variance;
     }
   }
@@ -118,12 +119,14 @@ struct AddMoments {
     more[first_row + r] = total;
   }
 
-  RIBBIT_DEVICE double noise_variance(const T* at, Index means, Index s) const {
+  RIBBIT_DEVICE double noise_variance(const T* at, Index means, Index s, Index k) const {
     const T* own = at + s * sample_stride;
     const bool second = L::kShape == LikelihoodShape::kMeanAndScale;
-    const double scale = L::kLearnsNoise
-                             ? exp<double>(static_cast<double>(log_noise[s * noise_stride]))
-                             : constants.scale;
+    double scale = constants.scale;
+    if (scales != nullptr) {
+      scale = static_cast<double>(scales[s * noise_stride + (noises > 1 ? k : 0)]);
+      if constexpr (L::kLearnsNoise) scale = exp<double>(scale);
+    }
     return L::template variance<double>(static_cast<double>(own[0]),
                                         static_cast<double>(second ? own[means] : own[0]), scale,
                                         constants);

@@ -185,7 +185,7 @@ enum {
 };
 
 /** The prior of the parameters [offset, offset + size). Segments cover all parameters in order; the
- * logarithm of a learned noise is the last one. */
+ * logarithms of learned noises are the last ones. */
 typedef struct ribbit_prior {
   int64_t offset; /**< of the first parameter */
   int64_t size;   /**< parameters */
@@ -198,7 +198,7 @@ typedef struct ribbit_prior {
 /** Likelihoods. */
 enum {
   RIBBIT_GAUSSIAN = 0,         /**< y ~ N(f, scale^2) */
-  RIBBIT_GAUSSIAN_LEARNED = 1, /**< the log of the scale is one more parameter */
+  RIBBIT_GAUSSIAN_LEARNED = 1, /**< the log of the scale of each output is one more parameter */
   RIBBIT_HETEROSCEDASTIC = 2,  /**< outputs are means, then raw scales */
   RIBBIT_CATEGORICAL = 3,      /**< logits; y is a label 0..K-1 */
   RIBBIT_BERNOULLI = 4,        /**< logits; y is 0 or 1 */
@@ -220,6 +220,9 @@ typedef struct ribbit_posterior_options {
   const ribbit_prior* prior;     /**< (num_prior,); NULL: N(0, 1) of every parameter */
   int64_t num_prior;             /**< segments */
   const void* centre;            /**< (P,) means of the priors, copied; NULL: 0 */
+  int64_t num_scales;            /**< scales of the noise: 1 for all outputs, or K, one for each
+                                    output; 0: K if they are learned, else 1; default 0 */
+  const double* scales;          /**< (num_scales,) known scales, copied; NULL: `scale` of each */
 } ribbit_posterior_options;
 /** The defaults; size: sizeof(ribbit_posterior_options). */
 RIBBIT_API int ribbit_posterior_options_init(ribbit_posterior_options* options, size_t size);

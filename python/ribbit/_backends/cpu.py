@@ -112,7 +112,8 @@ class Cpu:
             np.zeros(len(tables.table)) if tables.rates is None else tables.rates,
             tables.prior,
             tables.likelihood.kind,
-            *tables.likelihood.parameters,
+            tables.likelihood.scales,
+            tables.likelihood.constant,
             x.parts(images=x.dtype == np.uint8) if isinstance(x, MappedRows) else x,
             y,
             tables.temperature,
@@ -172,9 +173,10 @@ class Cpu:
         *,
         first: int,
         count: int,
+        noises: int = 0,
         precision: str = "float32",
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return raw outputs (S, N, K) of samples first, .. and the last weight of each (S,).
+        """Return raw outputs (S, N, K) of samples first, .. and the log noises of each (S, noises).
 
         Raises
         ------
@@ -183,7 +185,7 @@ class Cpu:
         """
         del precision
         rows = self.rows(function, network, x)
-        out, last = _core.forward(network.table, network.rates, source, first, count, rows)
+        out, last = _core.forward(network.table, network.rates, source, first, count, rows, noises)
         return out.reshape((*out.shape[:2], *network.output_shape)), last
 
     def jacobian(
@@ -222,7 +224,8 @@ class Cpu:
             network.rates,
             source,
             likelihood.kind,
-            *likelihood.parameters,
+            likelihood.scales,
+            likelihood.constant,
             count,
             rows,
         )

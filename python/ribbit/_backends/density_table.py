@@ -51,30 +51,50 @@ class LikelihoodTable:
     ----------
     kind : int
         Its code in ``codes.LIKELIHOODS``.
-    parameters : (float, float)
-        Known scale of the noise, else 1, and what else its functor has a constant for, else 0:
-        ``LikelihoodParameters`` of ``core/likelihood_hd.h``.
+    scales : tuple of float
+        Known scales of the noise, else ones: one for all outputs, or one for each. As many where
+        they are learned.
+    constant : float
+        What else its functor has a constant for, else 0: ``LikelihoodParameters`` of
+        ``core/likelihood_hd.h``.
     columns : int
         J, the columns of y and of the means of predictions.
     classes : bool
         Whether outputs become probabilities.
     learns_noise : bool
-        Whether the last parameter is the logarithm of the noise.
+        Whether the parameters behind the network's are the logarithms of the scales.
     transforms : bool
         Whether what is predicted is a function of the outputs, not the outputs themselves.
     """
 
     kind: int
-    parameters: tuple[float, float]
+    scales: tuple[float, ...]
+    constant: float
     columns: int
     classes: bool
     learns_noise: bool
     transforms: bool
 
     @property
+    def noises(self) -> int:
+        """How many scales of the noise are learned."""
+        return len(self.scales) if self.learns_noise else 0
+
+    @property
+    def per_output(self) -> bool:
+        """Whether outputs have noise scales of their own."""
+        return len(self.scales) > 1
+
+    def scales_on(self, xp: Any, dtype: np.dtype[Any]) -> Any:
+        """Return the known scales of several outputs as an array of a library, else None."""
+        if self.learns_noise or not self.per_output:
+            return None
+        return xp.asarray(np.array(self.scales, dtype))
+
+    @property
     def constants(self) -> tuple[float, float, float, float]:
         """``LikelihoodConstants`` of ``core/likelihood_hd.h``."""
-        return _core.likelihood_constants(self.kind, *self.parameters)
+        return _core.likelihood_constants(self.kind, self.scales[0], self.constant)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,12 +177,12 @@ class DensityTable:
 
     @property
     def noise_at(self) -> int:
-        """Place of the logarithm of a learned noise."""
-        return self.logits_at - 1
+        """Place of the first logarithm of a learned noise."""
+        return self.logits_at - self.likelihood.noises
 
     @property
     def learns_noise(self) -> bool:
-        """Whether the last parameter but the logits is the logarithm of the noise."""
+        """Whether the last parameters but the logits are logarithms of the noise."""
         return self.likelihood.learns_noise
 
 

@@ -328,11 +328,12 @@ def check_run(
 
 
 def log_noise_of(predictive: Any, positions: Any) -> Any | None:
-    """Log of a learned noise (C, D), the parameter behind the model's; None where there is none."""
+    """Return the logs (C, D, n) of learned noises, None where there are none."""
     likelihood = getattr(predictive, "likelihood", None)
     if not getattr(likelihood, "learns_noise", False) or positions.shape[1] == 0:
         return None
-    return positions[:, :, getattr(predictive, "noise_at", -1)]
+    first = getattr(predictive, "noise_at", positions.shape[2] - 1)
+    return positions[:, :, first : first + getattr(predictive, "noises", 1)]
 
 
 def parameters_of(predictive: Any, positions: Any) -> Any | None:

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 
 from ribbit._arrays import checks
+from ribbit.errors import ShapeError
 from ribbit.sklearn import rows
 from ribbit.sklearn.estimator import BNN, _seed
 from ribbit.targets.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood
@@ -34,9 +35,10 @@ class BNNRegressor(RegressorMixin, BNN):
     method : str, default "mclmc"
         Chains: "mclmc", "hmc", "nuts", and with minibatches "sgld", "sghmc", "baoab". Fits:
         "bbb" (Bayes by Backprop), "dropout", "ensemble", "laplace" (linearized), "swag".
-    noise : {"varying", "constant"} or float, default "varying"
-        An sd for every row, one for all, or a known one in the units of y. Where y takes steps,
-        such as grades, a varying sd is at least that of rounding to them, in any case `min_noise`.
+    noise : {"varying", "constant"}, float or sequence of float, default "varying"
+        An sd for every row and column of y, one for each column, or known sds in the units of y:
+        one number, or one for each column. Where y takes steps, such as grades, a varying sd is at
+        least that of rounding to them, in any case `min_noise`.
     min_noise : float, default 0.01
         The least sd of a row with ``noise="varying"``, over the sd of y. Rows that are known
         exactly have no density, and chains hardly move where the noise nearly vanishes: take less
@@ -215,11 +217,14 @@ class BNNRegressor(RegressorMixin, BNN):
         scale = target_units(name, y, weights)[1]
         floor = checks.positive(name, "min_noise", self.min_noise)
         if not isinstance(self.noise, str):
+            if not np.isscalar(self.noise):
+                return Gaussian(self._known(name, scale))
             known = checks.positive(name, "noise", self.noise)
             if scale.size > 1 and np.ptp(scale) > 1e-6 * scale.max():
                 raise ValueError(
                     f"[{name}] expected noise='varying' or 'constant' for y of {scale.size} "
-                    f"columns, got {known!r}: one known sd is none for columns of other units"
+                    f"columns, got {known!r}: one known sd is none for columns of other units, so "
+                    "give a sequence with one for each"
                 )
             return Gaussian(known / float(scale[0]))
         if checks.choice(name, "noise", self.noise, ("varying", "constant")) == "constant":
@@ -231,6 +236,17 @@ class BNNRegressor(RegressorMixin, BNN):
             if share >= _STEPS and np.isfinite(step)
         ]
         return HeteroscedasticGaussian(min_sd=max(floor, min(floors, default=0.0)))
+
+    def _known(self, name: str, scale: Any) -> tuple[float, ...]:
+        """Return the known sds of columns whose sds are `scale` (K,), over these."""
+        given = checks.numeric(name, "noise", self.noise)
+        if given.shape != scale.shape:
+            raise ShapeError(
+                f"[{name}] expected noise of shape {scale.shape}, one sd for each column of y, got "
+                f"{checks.summary(self.noise)}"
+            )
+        pairs = enumerate(zip(given.tolist(), scale.tolist(), strict=True))
+        return tuple(checks.positive(name, f"noise[{j}]", sd) / width for j, (sd, width) in pairs)
 
     def predict(self, X: Any, return_std: bool = False, interval: float | None = None) -> Any:
         """Predict the mean of y, and how far a new y lies from it.

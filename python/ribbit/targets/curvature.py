@@ -53,7 +53,7 @@ class GaussNewton:
             names = ", ".join(sorted(kind.__name__ for kind in known_likelihoods()))
             got = type(self.likelihood).__name__
             raise TypeError(f"[{function}] expected a likelihood among {names}, got {got}")
-        if self.dim != self.model.dim + int(self.likelihood.learns_noise):
+        if self.dim != self.model.dim + self._noises:
             raise TypeError(
                 f"[{function}] expected a target whose parameters are the network's weights (and "
                 f"log_noise), got {self.dim} parameters for {self.model.dim} weights"
@@ -61,14 +61,18 @@ class GaussNewton:
         first = first_of(function, self.model, subset)
         return first, (self.dim if subset == "all" else self.model.dim) - first
 
+    @property
+    def _noises(self) -> int:
+        return self.likelihood.noises(self.model.output_shape)
+
     def gauss_newton(
         self, theta: FloatArray, subset: str, interrupt: Any = None
     ) -> Iterator[Array64]:
         """Yield blocks A (n, Q) float64, the sum of whose A^T A is the matrix of the likelihood.
 
         The generalised Gauss-Newton matrix J^T (Fisher information of the outputs) J (Schraudolph
-        2002), tempered as the target is, computed in float64 whatever the target's dtype. A learned
-        noise of the subset has its own information, 2 N J for Gaussian noise.
+        2002), tempered as the target is, computed in float64 whatever the target's dtype. Learned
+        noises of the subset have their own information, for Gaussian noise 2 for each number of y.
 
         Parameters
         ----------
@@ -92,7 +96,8 @@ class GaussNewton:
         first, size = self.subset_size(name, subset)
         at = one_position(name, theta, self.dim).astype(np.float64)
         checks.interrupt_flag(name, interrupt)
-        noise = float(at[-1]) if self.likelihood.learns_noise else None
+        noises = self._noises
+        noise = at[self.model.dim :] if noises else None
         weight = 1.0 / math.sqrt(self.temperature * self.likelihood_temperature)
         rows = self.x.reshape((-1, *self.model.input_shape))
         for block in row_blocks(rows.shape[0], self.model.output_shape[0] * size):
@@ -100,18 +105,19 @@ class GaussNewton:
             root = weight * roots(self.likelihood, f, noise)
             count = float(f.shape[0])
             if self._spec.weights is not None:
-                own = self._spec.weights[block].astype(np.float64)
-                root = root * np.sqrt(own).reshape(-1, *(1,) * (root.ndim - 1))
-                count = float(own.sum())
+                counts = self._spec.weights[block].astype(np.float64)
+                root = root * np.sqrt(counts).reshape(-1, *(1,) * (root.ndim - 1))
+                count = float(counts.sum())
             a = root[:, :, None] * derivatives if root.ndim == 2 else root @ derivatives
             a = a.reshape(-1, derivatives.shape[2])
             if a.shape[1] == size:
                 yield a
                 continue
-            count *= self._spec.y.shape[1]
-            more = np.zeros((a.shape[0] + 1, size))
-            more[:-1, :-1] = a
-            more[-1, -1] = weight * math.sqrt(count * noise_information(self.likelihood))
+            count *= self._spec.y.shape[1] / noises
+            own = weight * math.sqrt(count * noise_information(self.likelihood))
+            more = np.zeros((a.shape[0] + noises, size))
+            more[:-noises, :-noises] = a
+            more[-noises:, -noises:] = own * np.eye(noises)
             yield more
 
     def prior_curvature(self, theta: FloatArray, subset: str) -> Array64:
@@ -131,8 +137,9 @@ class GaussNewton:
 
     @property
     def noise_scale(self) -> float | None:
-        """The known sd of Gaussian noise, None for any other."""
-        return self.likelihood.scale if isinstance(self.likelihood, Gaussian) else None
+        """The known sd of Gaussian noise that all outputs have, None for any other."""
+        scale = self.likelihood.scale if isinstance(self.likelihood, Gaussian) else None
+        return None if isinstance(scale, tuple) else scale
 
     def residuals(self, theta: FloatArray) -> tuple[float, float]:
         """Return the squared residuals of known Gaussian noise over its variance, and N J.
@@ -229,6 +236,7 @@ class GaussNewton:
             prior,
             self.model.parameters,
             log_noise=spec.log_noise,
+            noises=self._noises,
             dtype=spec.dtype,
         )
         table.spread.flags.writeable = table.mean.flags.writeable = False

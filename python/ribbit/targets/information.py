@@ -25,7 +25,7 @@ from ribbit.targets.likelihoods import (
 __all__ = ["known_likelihoods", "noise_information", "roots"]
 
 
-def roots(likelihood: Likelihood, outputs: Array64, log_noise: float | None) -> Array64:
+def roots(likelihood: Likelihood, outputs: Array64, log_noise: Array64 | None) -> Array64:
     """Return roots R of the information of each row: R^T R.
 
     The information is the expectation over y of minus the second derivative of the log density by
@@ -36,7 +36,7 @@ def roots(likelihood: Likelihood, outputs: Array64, log_noise: float | None) -> 
     ----------
     likelihood : Likelihood
     outputs : (N, K) float64 array
-    log_noise : float or None
+    log_noise : (1,) or (K,) float64 array or None
         Where the noise is learned.
 
     Returns
@@ -67,21 +67,22 @@ def known_likelihoods() -> set[type[Likelihood]]:
     return set(_ROOTS)
 
 
-def _scale(likelihood: Any, log_noise: float | None) -> float:
-    return float(likelihood.scale) if log_noise is None else math.exp(log_noise)
+def _scale(likelihood: Any, log_noise: Array64 | None) -> Array64:
+    # (1,) or (K,)
+    return np.atleast_1d(likelihood.scale) if log_noise is None else np.exp(log_noise)
 
 
-def _gaussian(likelihood: Any, outputs: Array64, log_noise: float | None) -> Array64:
-    return np.full(outputs.shape, 1.0 / _scale(likelihood, log_noise))
+def _gaussian(likelihood: Any, outputs: Array64, log_noise: Array64 | None) -> Array64:
+    return np.broadcast_to(1.0 / _scale(likelihood, log_noise), outputs.shape)
 
 
-def _student_t(likelihood: Any, outputs: Array64, log_noise: float | None) -> Array64:
+def _student_t(likelihood: Any, outputs: Array64, log_noise: Array64 | None) -> Array64:
     # of the location: (df + 1) / ((df + 3) scale^2)
     root = math.sqrt((likelihood.df + 1.0) / (likelihood.df + 3.0))
-    return np.full(outputs.shape, root / _scale(likelihood, log_noise))
+    return np.broadcast_to(root / _scale(likelihood, log_noise), outputs.shape)
 
 
-def _heteroscedastic(likelihood: Any, outputs: Array64, log_noise: float | None) -> Array64:
+def _heteroscedastic(likelihood: Any, outputs: Array64, log_noise: Array64 | None) -> Array64:
     # 1 / sd^2 of the mean, 2 (d log sd / d raw)^2 of the raw sd, and nothing between them
     del log_noise
     raw = outputs[:, outputs.shape[1] // 2 :]
@@ -95,7 +96,7 @@ def _heteroscedastic(likelihood: Any, outputs: Array64, log_noise: float | None)
     return np.concatenate([1.0 / sd, math.sqrt(2.0) * relative * (made / sd) ** 2], axis=1)
 
 
-def _categorical(likelihood: Any, outputs: Array64, log_noise: float | None) -> Array64:
+def _categorical(likelihood: Any, outputs: Array64, log_noise: Array64 | None) -> Array64:
     # R[i, j] = sqrt(p_i) (1[i = j] - p_j): R^T R = diag(p) - p p^T
     del likelihood, log_noise
     e = np.exp(outputs - outputs.max(axis=1, keepdims=True))
@@ -104,7 +105,7 @@ def _categorical(likelihood: Any, outputs: Array64, log_noise: float | None) -> 
     return found
 
 
-def _bernoulli(likelihood: Any, outputs: Array64, log_noise: float | None) -> Array64:
+def _bernoulli(likelihood: Any, outputs: Array64, log_noise: Array64 | None) -> Array64:
     # sqrt(p (1 - p)) = 1 / (2 cosh(f / 2))
     del likelihood, log_noise
     e = np.exp(-0.5 * np.abs(outputs))
@@ -112,13 +113,13 @@ def _bernoulli(likelihood: Any, outputs: Array64, log_noise: float | None) -> Ar
     return found
 
 
-def _poisson(likelihood: Any, outputs: Array64, log_noise: float | None) -> Array64:
+def _poisson(likelihood: Any, outputs: Array64, log_noise: Array64 | None) -> Array64:
     del likelihood, log_noise
     found: Array64 = np.exp(0.5 * outputs)
     return found
 
 
-_ROOTS: dict[type[Likelihood], Callable[[Any, Array64, float | None], Array64]] = {
+_ROOTS: dict[type[Likelihood], Callable[[Any, Array64, Array64 | None], Array64]] = {
     Gaussian: _gaussian,
     StudentTNoise: _student_t,
     HeteroscedasticGaussian: _heteroscedastic,

@@ -165,13 +165,19 @@ def integrate(name: str, spec: DensitySpec) -> IntegratedSpec:
     Raises
     ------
     TypeError, ValueError
-        For a likelihood that is no Gaussian, a last layer that is not Dense or whose prior is not
-        normal, data on a device, or when nothing would be left to sample.
+        For a likelihood that is no Gaussian, or has a noise sd of its own for each output, a last
+        layer that is not Dense or whose prior is not normal, data on a device, or when nothing
+        would be left to sample.
     """
     what = f"[{name}] expected marginalize='last_layer' with"
     model, layer = spec.model, spec.model.layers[-1]
     if type(spec.likelihood) is not Gaussian:
         raise TypeError(f"{what} a Gaussian likelihood, got {spec.likelihood!r}")
+    if len(spec.likelihood.scales(model.output_shape)) > 1:
+        raise TypeError(
+            f"{what} one noise sd for all outputs, such as rb.Gaussian(per_output=False), got "
+            f"{spec.likelihood!r} and {model.output_shape[0]} outputs"
+        )
     if spec.backend.device is not None:
         raise TypeError(f"{what} data in host memory, got data on a device")
     if spec.table.scales is not None:

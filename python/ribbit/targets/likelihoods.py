@@ -57,18 +57,30 @@ class Likelihood:
 
     @property
     def learns_noise(self) -> bool:
-        """Whether the target has one more parameter, "log_noise"."""
+        """Whether the target has more parameters, "log_noise"."""
         return False
+
+    def noises(self, outputs: tuple[int, ...]) -> int:
+        """Return how many numbers "log_noise" has for a network with `outputs`."""
+        return len(self.scales(outputs)) if self.learns_noise else 0
 
     @property
     def noise_floor(self) -> float:
         """Least sd that noise of the network's making can have; 0 where there is none or any."""
         return 0.0
 
+    def scales(self, outputs: tuple[int, ...]) -> tuple[float, ...]:
+        """Return the known scales of the noise, 1 where there are none: one for all, or one each.
+
+        As many where they are learned.
+        """
+        del outputs
+        return (1.0,)
+
     @property
-    def parameters(self) -> tuple[float, float]:
-        """Known scale of the noise for a backend, else 1, and a second constant, else 0."""
-        return 1.0, 0.0
+    def constant(self) -> float:
+        """A second constant for a backend, else 0."""
+        return 0.0
 
     @property
     def code(self) -> str:
@@ -77,10 +89,12 @@ class Likelihood:
 
     def table(self, function: str, outputs: tuple[int, ...]) -> LikelihoodTable:
         """Return what a backend is told; ValueError if a network with `outputs` does not fit."""
+        columns = self.columns(function, outputs)
         return LikelihoodTable(
             LIKELIHOODS[self.code],
-            self.parameters,
-            self.columns(function, outputs),
+            self.scales(outputs),
+            self.constant,
+            columns,
             classes=self.kind == "classification",
             learns_noise=self.learns_noise,
             transforms=self.kind != "regression",
@@ -135,7 +149,7 @@ class Likelihood:
         """Raise DataError if a value of y, finite already, cannot occur."""
 
     def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
-        """Return the predictive terms of outputs (S, N, K); log_noise (S,) where it is learned."""
+        """Return the predictive terms of outputs (S, N, K) and log noises (S, n), if learned."""
         raise NotImplementedError
 
     def log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
@@ -151,14 +165,11 @@ def _double(xp: ModuleType, array: Array) -> Array:
     return xp.astype(array, xp.float64)
 
 
-def _normal_log_density(xp: ModuleType, residual: Array, log_sd: Array | float) -> Array:
+def _normal_log_density(xp: ModuleType, residual: Array, log_sd: Array) -> Array:
     # (S, N, J) -> (S, N). Overflow means a density of zero: -inf is the right answer.
     with errstate(xp):
         # The bound keeps 0 * inf, a NaN, out; e**700 is near the largest float64.
-        if isinstance(log_sd, float):
-            factor: Any = math.exp(min(-log_sd, 700.0))
-        else:
-            factor = xp.exp(xp.minimum(-log_sd, 700.0))
+        factor = xp.exp(xp.minimum(-log_sd, 700.0))
         scaled = residual * factor
         values = -0.5 * scaled * scaled - log_sd - 0.5 * _LOG_2PI
     return xp.sum(values, axis=-1)
@@ -173,43 +184,111 @@ def _sigmoid(xp: ModuleType, x: Array) -> Array:
     return xp.where(x >= 0, 1 / (1 + e), e / (1 + e))
 
 
-def _scale(name: str, scale: float | None, log_noise_prior: Any) -> float | None:
-    # The checked scale of the noise, None where it is learned.
-    if scale is not None:
-        scale = checks.positive(name, "scale", scale)
-    if log_noise_prior is None:
-        return scale
-    got = checks.summary(log_noise_prior)
-    if isinstance(log_noise_prior, type) or not hasattr(log_noise_prior, "table_values"):
-        raise TypeError(f"[{name}] expected log_noise_prior as a prior, got {got}")
-    if scale is not None:
-        raise ValueError(f"[{name}] expected a scale or a log_noise_prior, got both: {got}")
-    return scale
+class _ScaledNoise(Likelihood):
+    """Noise of one scale per output, known or learned."""
+
+    scale: float | tuple[float, ...] | None
+    log_noise_prior: Any
+    per_output: bool
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        object.__setattr__(self, "scale", _scale(name, self.scale))
+        checks.boolean(name, "per_output", self.per_output)
+        if isinstance(self.scale, tuple) and not self.per_output:
+            raise ValueError(f"[{name}] expected one scale with per_output=False, got {self.scale}")
+        if self.log_noise_prior is None:
+            return
+        got = checks.summary(self.log_noise_prior)
+        if isinstance(self.log_noise_prior, type) or not hasattr(
+            self.log_noise_prior, "table_values"
+        ):
+            raise TypeError(f"[{name}] expected log_noise_prior as a prior, got {got}")
+        if self.scale is not None:
+            raise ValueError(f"[{name}] expected a scale or a log_noise_prior, got both: {got}")
+
+    @property
+    def learns_noise(self) -> bool:
+        """Whether the target has more parameters, "log_noise"."""
+        return self.scale is None
+
+    def scales(self, outputs: tuple[int, ...]) -> tuple[float, ...]:
+        """Return the known scales of the noise, one for all outputs or one each, else ones."""
+        if isinstance(self.scale, tuple):
+            return self.scale
+        if self.scale is not None:
+            return (self.scale,)
+        return (1.0,) * (outputs[-1] if self.per_output else 1)
+
+    def columns(self, function: str, outputs: tuple[int, ...]) -> int:
+        """Return the number of outputs; ValueError unless there is one scale or one for each."""
+        count = super().columns(function, outputs)
+        if isinstance(self.scale, tuple) and len(self.scale) != count:
+            raise ShapeError(
+                f"[{function}] expected one scale of {type(self).__name__}, or one for each of "
+                f"{count} outputs, got {len(self.scale)}"
+            )
+        return count
+
+    def _noise_scale(self, xp: ModuleType, outputs: Array, log_noise: Array | None) -> Array:
+        # (S, 1, 1) or (S, 1, K) float64
+        if log_noise is None:
+            known = from_host(xp, np.array(self.scales(outputs.shape[2:])))
+            return xp.ones((outputs.shape[0], 1, 1), dtype=xp.float64) * known[None, None, :]
+        return xp.exp(_double(xp, log_noise))[:, None, :]
+
+    def _log_scale(self, xp: ModuleType, outputs: Array, log_noise: Array | None) -> Array:
+        # (1, 1, 1) or (1, 1, K) where it is known, else (S, 1, 1) or (S, 1, K), float64
+        if log_noise is None:
+            logs = [math.log(scale) for scale in self.scales(outputs.shape[2:])]
+            return from_host(xp, np.array(logs))[None, None, :]
+        return _double(xp, log_noise)[:, None, :]
+
+    def describe(self) -> dict[str, Any]:
+        """Return a JSON-able description, without the prior of a learned noise."""
+        scale = list(self.scale) if isinstance(self.scale, tuple) else self.scale
+        shared = {} if self.per_output else {"per_output": False}
+        return {"likelihood": type(self).__name__, "scale": scale, **shared}
 
 
-def _noise_scale(xp: ModuleType, known: float, outputs: Array, log_noise: Array | None) -> Array:
-    # (S, 1, 1) float64
-    if log_noise is None:
-        return xp.full((outputs.shape[0], 1, 1), known, dtype=xp.float64)
-    return xp.exp(_double(xp, log_noise))[:, None, None]
+def _scale(name: str, scale: Any) -> float | tuple[float, ...] | None:
+    # The checked scale of the noise, None where it is learned; a sequence of one is a number.
+    if scale is None:
+        return None
+    if not isinstance(scale, list | tuple) and getattr(scale, "ndim", 0) == 0:
+        return checks.positive(name, "scale", scale)
+    array = checks.numeric(name, "scale", scale)
+    if array.ndim != 1 or array.size == 0:
+        got = checks.summary(scale)
+        raise ShapeError(f"[{name}] expected scale as a number or one per output, got {got}")
+    each = enumerate(array.tolist())
+    found = tuple(checks.positive(name, f"scale[{k}]", value) for k, value in each)
+    return found[0] if len(found) == 1 else found
 
 
 @dataclass(frozen=True)
-class Gaussian(Likelihood):
-    """Normal noise with one sd for all rows and outputs: y ~ N(f(x), scale**2).
+class Gaussian(_ScaledNoise):
+    """Normal noise with one sd per output: y[:, k] ~ N(f(x)[:, k], scale[k]**2).
+
+    All rows share these sds; for noise that depends on x see `HeteroscedasticGaussian`.
 
     Parameters
     ----------
-    scale : float, optional
-        Known noise sd, > 0. None learns it: the target has one more parameter "log_noise", the
-        logarithm of the sd.
+    scale : float or sequence of float, optional
+        Known noise sd, > 0, of all outputs, or one for each output. None learns one sd per output:
+        the target has K more parameters "log_noise", the logarithms of the sds.
     log_noise_prior : Prior, optional
-        Prior of "log_noise"; None means ``Normal(1.0)``. Only without a scale.
+        Prior of each "log_noise"; None means ``Normal(1.0)``. Only without a scale.
+    per_output : bool, default True
+        False learns a single sd that all outputs share. Their noise must then be equal: intervals
+        of the quieter outputs are otherwise too wide, and of the louder ones too narrow. Only then
+        can `Posterior` integrate out the last layer of a network with several outputs.
 
     Raises
     ------
     TypeError, ValueError
-        If the scale is not a positive finite number, or both arguments are given.
+        If the scale is not a positive finite number or a sequence of them, or both a scale and a
+        prior are given.
 
     Examples
     --------
@@ -221,42 +300,32 @@ class Gaussian(Likelihood):
     (11,)
     >>> target.dim - target.model.dim  # the logarithm of the noise sd
     1
+
+    Two outputs have two noise sds.
+
+    >>> two = np.column_stack([y, 10 * y])
+    >>> model = rb.mlp(1, (3,), 2)
+    >>> target = rb.Posterior(model, x, two, prior=rb.Normal(1.0), likelihood=rb.Gaussian())
+    >>> target.unravel(target.init(seed=0))["log_noise"].shape
+    (2,)
     """
 
     kind: ClassVar[Kind] = "regression"
-    scale: float | None = None
+    scale: float | tuple[float, ...] | None = None
     log_noise_prior: Any = field(default=None, kw_only=True)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", _scale("Gaussian", self.scale, self.log_noise_prior))
-
-    @property
-    def learns_noise(self) -> bool:
-        """Whether the target has one more parameter, "log_noise"."""
-        return self.scale is None
-
-    @property
-    def parameters(self) -> tuple[float, float]:
-        """Known noise sd, else 1, and 0."""
-        return 1.0 if self.scale is None else self.scale, 0.0
+    per_output: bool = field(default=True, kw_only=True)
 
     def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
-        """Return mean (S, N, K) and noise sd (S, 1, 1) float64."""
+        """Return mean (S, N, K) and noise sd (S, 1, 1) or (S, 1, K) float64."""
         xp = namespace(outputs)
-        sd = _noise_scale(xp, self.parameters[0], outputs, log_noise)
+        sd = self._noise_scale(xp, outputs, log_noise)
         return PredictiveTerms(mean=outputs, noise_sd=sd)
 
     def log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
         """Return the log density (S, N) float64."""
         xp = namespace(outputs, y)
         residual = _double(xp, y) - _double(xp, outputs)
-        if log_noise is None:
-            return _normal_log_density(xp, residual, math.log(self.parameters[0]))
-        return _normal_log_density(xp, residual, _double(xp, log_noise)[:, None, None])
-
-    def describe(self) -> dict[str, Any]:
-        """Return a JSON-able description, without the prior of a learned noise."""
-        return {"likelihood": "Gaussian", "scale": self.scale}
+        return _normal_log_density(xp, residual, self._log_scale(xp, outputs, log_noise))
 
 
 @dataclass(frozen=True)
@@ -305,9 +374,9 @@ class HeteroscedasticGaussian(Likelihood):
         return self.min_sd
 
     @property
-    def parameters(self) -> tuple[float, float]:
-        """1 and the least noise sd."""
-        return 1.0, self.min_sd
+    def constant(self) -> float:
+        """The least noise sd."""
+        return self.min_sd
 
     @property
     def code(self) -> str:
@@ -472,8 +541,10 @@ class Poisson(Likelihood):
 
 
 @dataclass(frozen=True)
-class StudentTNoise(Likelihood):
+class StudentTNoise(_ScaledNoise):
     """Robust regression: y ~ f(x) + scale * t with `df` degrees of freedom (Student's t).
+
+    Each output has its own scale, which all rows share.
 
     A row far from f pulls on it less and less (Lange, Little and Taylor 1989, JASA 84). The mean of
     a prediction is f for any df: the location where ``df <= 1`` and y has no mean. The noise sd is
@@ -484,16 +555,20 @@ class StudentTNoise(Likelihood):
     ----------
     df : float
         Degrees of freedom, > 0.
-    scale : float, optional
-        Known scale of the noise, > 0. None learns it: the target has one more parameter
-        "log_noise", the logarithm of the scale.
+    scale : float or sequence of float, optional
+        Known scale of the noise, > 0, of all outputs, or one for each output. None learns one
+        scale per output: the target has K more parameters "log_noise", the logarithms of the
+        scales.
     log_noise_prior : Prior, optional
-        Prior of "log_noise"; None means ``Normal(1.0)``. Only without a scale.
+        Prior of each "log_noise"; None means ``Normal(1.0)``. Only without a scale.
+    per_output : bool, default True
+        False learns a single scale that all outputs share; see `Gaussian`.
 
     Raises
     ------
     TypeError, ValueError
-        If df or the scale is not a positive finite number, or a scale and a prior are given.
+        If df is not a positive finite number, the scale is not one or a sequence of them, or both a
+        scale and a prior are given.
 
     Examples
     --------
@@ -507,28 +582,23 @@ class StudentTNoise(Likelihood):
 
     kind: ClassVar[Kind] = "regression"
     df: float
-    scale: float | None = None
+    scale: float | tuple[float, ...] | None = None
     log_noise_prior: Any = field(default=None, kw_only=True)
+    per_output: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "df", checks.positive("StudentTNoise", "df", self.df))
-        scale = _scale("StudentTNoise", self.scale, self.log_noise_prior)
-        object.__setattr__(self, "scale", scale)
+        super().__post_init__()
 
     @property
-    def learns_noise(self) -> bool:
-        """Whether the target has one more parameter, "log_noise"."""
-        return self.scale is None
-
-    @property
-    def parameters(self) -> tuple[float, float]:
-        """Known scale of the noise, else 1, and df."""
-        return 1.0 if self.scale is None else self.scale, self.df
+    def constant(self) -> float:
+        """The degrees of freedom."""
+        return self.df
 
     def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
-        """Return location (S, N, K), noise sd and scale (S, 1, 1) float64."""
+        """Return location (S, N, K), noise sd and scale (S, 1, 1) or (S, 1, K) float64."""
         xp = namespace(outputs)
-        scale = _noise_scale(xp, self.parameters[0], outputs, log_noise)
+        scale = self._noise_scale(xp, outputs, log_noise)
         wider = math.sqrt(self.df / (self.df - 2.0)) if self.df > 2.0 else math.inf
         return PredictiveTerms(
             mean=outputs, noise_sd=scale * wider, noise_df=self.df, noise_scale=scale
@@ -538,7 +608,7 @@ class StudentTNoise(Likelihood):
         """Return the log density (S, N) float64."""
         xp = namespace(outputs, y)
         _, root, more, log_norm = self.table("log_likelihood", outputs.shape[2:]).constants
-        scale = _noise_scale(xp, self.parameters[0], outputs, log_noise)
+        scale = self._noise_scale(xp, outputs, log_noise)
         with errstate(xp):
             u = (_double(xp, y) - _double(xp, outputs)) / (scale * root)
             values = -0.5 * more * xp.log1p(u * u) - xp.log(scale) + log_norm
@@ -546,7 +616,7 @@ class StudentTNoise(Likelihood):
 
     def describe(self) -> dict[str, Any]:
         """Return a JSON-able description, without the prior of a learned noise."""
-        return {"likelihood": "StudentTNoise", "df": self.df, "scale": self.scale}
+        return {**super().describe(), "df": self.df}
 
 
 def log_factorials(counts: npt.NDArray[Any]) -> Array64:
@@ -556,7 +626,17 @@ def log_factorials(counts: npt.NDArray[Any]) -> Array64:
     return values[inverse].reshape(counts.shape)
 
 
-_LIKELIHOODS: dict[str, type[Any]] = {cls.__name__: cls for cls in Likelihood.__subclasses__()}
+_LIKELIHOODS: dict[str, type[Any]] = {
+    cls.__name__: cls
+    for cls in (
+        Bernoulli,
+        Categorical,
+        Gaussian,
+        HeteroscedasticGaussian,
+        Poisson,
+        StudentTNoise,
+    )
+}
 
 
 def check(function: str, likelihood: object) -> Likelihood:

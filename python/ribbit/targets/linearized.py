@@ -18,7 +18,7 @@ from ribbit._backends.cpu import Cpu
 from ribbit.models.layers import Dense
 from ribbit.models.model import Model
 from ribbit.protocols import PredictiveTerms
-from ribbit.targets.likelihoods import Array64, Gaussian, Kind
+from ribbit.targets.likelihoods import Array64, Kind
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -105,7 +105,7 @@ class LinearizedNetwork:
     base : NetworkPredictive
     mode : (P,) float64 array
     first : int
-        Parameters from this one on count, and the last, "log_noise", where there is one.
+        Parameters from this one on count, and the last ones, "log_noise", where there are any.
     """
 
     base: Any  # a NetworkPredictive
@@ -183,7 +183,8 @@ class LinearizedNetwork:
         return found
 
     def _log_noise(self, theta: npt.NDArray[Any]) -> Any:
-        return theta[:, -1].astype(np.float64) if self.base.likelihood.learns_noise else None
+        noise = theta[:, self.base.noise_at :].astype(np.float64)
+        return noise if self.base.noises else None
 
     def network_targets(self, x: Any, y: Any) -> Array64:
         """Return y at x as checked (N, J), in the network's units."""
@@ -248,16 +249,18 @@ class NormalNetwork:
         return found
 
     @property
-    def noise_sd(self) -> float:
-        """Of y given the function, in the network's units."""
-        likelihood = cast(Gaussian, self.line.base.likelihood)
-        return float(np.exp(self.line.mode[-1])) if likelihood.scale is None else likelihood.scale
+    def noise_sd(self) -> Array64:
+        """Of y given the function, (1,) or (K,), in the network's units."""
+        base = self.line.base
+        if base.noises:
+            return np.exp(self.line.mode[base.noise_at :])
+        return np.array(base.likelihood.scales(base.model.output_shape))
 
     def spread(self, x: Any) -> tuple[Array64, Array64, Array64]:
         """Mean and sd of the function (N, K) and sd of the noise (N, K), in the user's units."""
         mean, covariance = self.moments(x)
         sd = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
-        noise = np.full(mean.shape, self.noise_sd)
+        noise = np.broadcast_to(self.noise_sd, mean.shape)
         units = self.line.base.units
         if units is None or units.y_scale is None:
             return mean, sd, noise

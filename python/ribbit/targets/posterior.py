@@ -116,13 +116,14 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         Default: by N and P, or 16 with a group. The bits of draws depend on it, in rounding alone.
     marginalize : {"auto", "last_layer"} or None, default "auto"
         "last_layer": the weights of the last Dense layer, its bias too, are integrated out in
-        closed form, for a `Gaussian` likelihood, a `Normal` prior of that layer and data in host
-        memory. HMC, NUTS and MCLMC then sample the other parameters, R of the P, from their exact
-        marginal density under the temperatures: the integral of what is divided by them. For
-        every kept draw the weights of the last layer are drawn anew from their normal law given all
-        else, also where a proposal was rejected, so that ``draws.positions`` (C, D, P), predictions
-        and files are those of the whole posterior; states and the statistic "lp" are those of what
-        was sampled. A gradient costs about five times the plain one of a single layer of 50 units
+        closed form, for a `Gaussian` likelihood with one noise sd for all outputs, a `Normal` prior
+        of that layer and data in host memory. HMC, NUTS and MCLMC then sample the other parameters,
+        R of the P, from their exact marginal density under the temperatures: the integral of what
+        is divided by them. For every kept draw the weights of the last layer are drawn anew from
+        their normal law given all else, also where a proposal was rejected, so that
+        ``draws.positions`` (C, D, P), predictions and files are those of the whole posterior;
+        states and the statistic "lp" are those of what was sampled. A gradient costs about five
+        times the plain one of a single layer of 50 units
         (products and an inverse of 51 columns, in float64), twice that of two such layers; steps
         are several times longer. The density is no sum over rows: `rows`, minibatches and fits are
         refused. "auto": the posterior itself is whole, and `sample` of `HMC` and `NUTS` with
@@ -133,8 +134,9 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
     Attributes
     ----------
     dim : int
-        Number of parameters P; one more than the model's when the noise is learned ("log_noise",
-        behind them, the logarithm of the noise sd), and one for each learned scale of weights, the
+        Number of parameters P; more than the model's by one for each output when the noise is
+        learned ("log_noise", behind them, the logarithms of the noise sds; a single one with
+        ``per_output=False``), and by one for each learned scale of weights, the
         last ones. With `marginalize` the number R of those that are left; `full_dim` is P then and
         always.
     integrated : str or None
@@ -415,8 +417,13 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
 
     @property
     def noise_at(self) -> int:
-        """Place of "log_noise" in a position, where the noise is learned."""
+        """Place of the first "log_noise" in a position, where the noise is learned."""
         return self.model.dim
+
+    @property
+    def noises(self) -> int:
+        """How many numbers "log_noise" has: one for each output, 0 where none is learned."""
+        return self.likelihood.noises(self.model.output_shape)
 
     @functools.cached_property
     def parameter_groups(self) -> npt.NDArray[np.int64]:
@@ -587,7 +594,9 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         return vanishing_noise(self._spec, self.noise_at, positions)
 
     def unravel(self, theta: FloatArray) -> dict[str, FloatArray]:
-        """Return named views of a position (..., P): as `Model.unravel`, with "log_noise" (...).
+        """Return named views of a position (..., P): as `Model.unravel`, with "log_noise".
+
+        "log_noise" is (...) where there is one, else (..., K), one for each output.
 
         Where scales are learned, the arrays of the model are copies, the weights as the network
         sees them, and the logarithms of the scales follow, such as "log_scale.0.weight".

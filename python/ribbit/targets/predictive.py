@@ -142,12 +142,17 @@ class NetworkPredictive:
     def dim(self) -> int:
         """Number of parameters P, "log_noise" and learned scales included."""
         count = 0 if self.scales is None else self.scales.count
-        return self.model.dim + int(self.likelihood.learns_noise) + count
+        return self.model.dim + self.noises + count
 
     @property
     def noise_at(self) -> int:
-        """Place of "log_noise" in a position, where the noise is learned."""
+        """Place of the first "log_noise" in a position, where the noise is learned."""
         return self.model.dim
+
+    @property
+    def noises(self) -> int:
+        """How many numbers "log_noise" has."""
+        return self.likelihood.noises(self.model.output_shape)
 
     @property
     def numbered(self) -> bool:
@@ -351,7 +356,7 @@ class NetworkPredictive:
     def _samples(
         self, function: str, theta: FloatArray, x: npt.ArrayLike, first: int, row: int
     ) -> tuple[FloatArray, FloatArray | None]:
-        """Return outputs (S, N, K) of draws (S, P), and what each learned of the noise (S,)."""
+        """Return outputs (S, N, K) of draws (S, P), and their log noises (S, n) if learned."""
         if getattr(theta, "ndim", 0) != 2 or (self.numbered and theta.shape[1] != self.dim):
             raise ShapeError(
                 f"[{function}] expected theta of shape (S, {self.dim}), got {checks.summary(theta)}"
@@ -359,22 +364,25 @@ class NetworkPredictive:
         backend = dispatch.backend_of(function, theta)
         if self.draws is None:
             theta, _ = backend.position(function, theta, self.dim)
-        outputs, last = backend.outputs(
+        outputs, log_noise = backend.outputs(
             function,
             self.network,
             self._source(backend, theta[None, :, :], x, row),
             self.network_inputs(function, x),
             first=first,
             count=theta.shape[0],
+            noises=self.noises,
             precision=self.precision,
         )
-        return outputs, last if self.likelihood.learns_noise else None
+        return outputs, log_noise if self.noises else None
 
 
 def unravel(
     function: str, predictive: NetworkPredictive, theta: FloatArray
 ) -> dict[str, FloatArray]:
-    """Return named views of positions (..., P): as `Model.unravel`, with "log_noise" (...).
+    """Return named views of positions (..., P): as `Model.unravel`, with "log_noise".
+
+    "log_noise" is (...) where there is one, else (..., K), one for each output.
 
     With learned scales the network's arrays are copies, its weights, and views of the log scales
     (..., *shape) follow.
@@ -390,8 +398,8 @@ def unravel(
         raise ShapeError(f"[{function}] expected shape (..., {dim}), got {shape}")
     weights = theta if scales is None else scales.weights(function, theta)
     views = model.unravel(weights[..., : model.dim])
-    if predictive.likelihood.learns_noise:
-        views[LOG_NOISE] = theta[..., model.dim]  # with the ellipsis a view, for (P,) too
+    if predictive.noises:
+        views[LOG_NOISE] = log_noise_view(theta, model.dim, predictive.noises)
     if scales is None:
         return views
     for array in scales.arrays:
@@ -399,6 +407,12 @@ def unravel(
         part = theta[..., first : first + array.count]
         views[array.name] = part.reshape((*shape[:-1], *array.shape))
     return views
+
+
+def log_noise_view(theta: FloatArray, first: int, noises: int) -> FloatArray:
+    """Return the view of log noises in positions (..., P): (...) of a single one, else (..., n)."""
+    # With the ellipsis a view, for (P,) too.
+    return theta[..., first] if noises == 1 else theta[..., first : first + noises]
 
 
 def _num_rows(x: Any) -> int:

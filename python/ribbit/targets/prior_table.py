@@ -52,12 +52,12 @@ class PriorTable:
 
 
 class _LogNoise(NamedTuple):
-    """The extra parameter, as if alone in a model."""
+    """The extra parameters, as if alone in a model."""
 
+    size: int
+    shape: tuple[int, ...]
     name: str = LOG_NOISE
     offset: int = 0
-    size: int = 1
-    shape: tuple[int, ...] = (1,)
     fan_in: int = 1
 
 
@@ -98,6 +98,7 @@ def resolve(
     parameters: Iterable[Parameter],
     *,
     log_noise: Prior | None = None,
+    noises: int = 1,
     dtype: np.dtype[Any] | None = None,
 ) -> PriorTable:
     """Give every parameter its prior.
@@ -111,8 +112,10 @@ def resolve(
     parameters : iterable
         Parameters with name, offset, size and fan-in, in flat order.
     log_noise : Prior, optional
-        Prior of the extra last parameter "log_noise"; None when there is none. Only an entry of
+        Prior of the extra last parameters "log_noise"; None when there are none. Only an entry of
         exactly that name in `prior` replaces it: no pattern reaches it.
+    noises : int, default 1
+        How many there are.
     dtype : numpy.dtype, optional
         Of the positions, whose numbers must hold what is computed from the scales of the priors.
         None: nothing is computed.
@@ -180,11 +183,12 @@ def resolve(
                 f"[{function}] expected a prior of {LOG_NOISE!r} of a known scale, got {extra!r}"
             )
         priors.append((LOG_NOISE, extra))
-        rows.append((dim, 1, extra.kind, *extra.table_values()))
-        sizes.append(1)
+        parameter = _LogNoise(noises, (noises,))
+        rows.append((dim, noises, extra.kind, *extra.table_values()))
+        sizes.append(noises)
         spreads.append(extra.spread())
-        means.append(extra.means(function, _LogNoise(), 1))
-        centres.append(extra.centres(function, _LogNoise(), 1))
+        means.append(extra.means(function, parameter, noises))
+        centres.append(extra.centres(function, parameter, noises))
     scales = builder.table()
     for array in () if scales is None else scales.arrays:
         shared = None

@@ -138,7 +138,12 @@ class DensitySpec:
         chosen, how = _precision.resolve(name, dtype, precision)
         log_noise = log_noise_prior(name, likelihood)
         resolved = prior_table.resolve(
-            name, prior, model.parameters, log_noise=log_noise, dtype=chosen
+            name,
+            prior,
+            model.parameters,
+            log_noise=log_noise,
+            noises=likelihood.noises(model.output_shape),
+            dtype=chosen,
         )
         resolved.spread.flags.writeable = resolved.mean.flags.writeable = False
         backend = dispatch.backend_of_data(name, chosen, x=x, y=y)
@@ -355,8 +360,8 @@ class DensitySpec:
         scales: list[Any] = []
         if self.table.scales is not None:
             start, *scales = self.table.scales.position(start)
-        if self.likelihood.learns_noise:
-            noise = np.zeros((*start.shape[:-1], 1), dtype=self.dtype)
+        if noises := self.likelihood.noises(self.model.output_shape):
+            noise = np.zeros((*start.shape[:-1], noises), dtype=self.dtype)
             start = np.concatenate([start, noise], axis=-1)
         start = np.concatenate([start, *scales], axis=-1)
         return from_host(self.backend.xp, start)  # type: ignore[no-any-return]
@@ -428,7 +433,8 @@ class DensitySpec:
             "layers": self.model.table.tolist(),
             "rates": self.model.rates.tolist(),
             "prior": [[*map(int, row[:3]), *row[3:].tolist()] for row in self.table.rows],
-            "likelihood": [likelihood.kind, *likelihood.parameters],
+            "likelihood": [likelihood.kind, likelihood.scales[0], likelihood.constant]
+            + (list(likelihood.scales) if len(likelihood.scales) > 1 else []),
             **({"centre": self.table.centre.tolist()} if self.table.centre.any() else {}),
         }
 

@@ -20,6 +20,7 @@ from ribbit._arrays.starts import normal_starts
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.targets import prior_table
 from ribbit.targets.likelihoods import Array64, Likelihood
+from ribbit.targets.predictive import log_noise_view
 from ribbit.targets.prior_base import LOG_NOISE, PriorLike
 from ribbit.targets.priors import Normal
 from ribbit.targets.spec import digest, log_noise_prior
@@ -121,24 +122,31 @@ class ModuleDensity(Evaluation):
         self._vmap, self._chunk, self._writes = vmap, chunk_size, writes
         known = likelihood if isinstance(likelihood, Likelihood) else None
         self._terms: RowTerms = (
-            row_terms(known) if known is not None else _of_function(cast("Any", likelihood))
+            row_terms(known, outputs)
+            if known is not None
+            else _of_function(cast("Any", likelihood))
         )
-        learns = known is not None and known.learns_noise
+        noises = 0 if known is None else known.noises((outputs,))
         log_noise = None if known is None else log_noise_prior(name, known)
         table = prior_table.resolve(
-            name, prior, self.parameters, log_noise=log_noise, dtype=self.dtype
+            name,
+            prior,
+            self.parameters,
+            log_noise=log_noise,
+            noises=noises,
+            dtype=self.dtype,
         )
         if table.scales is not None:
             raise ValueError(
                 f"[{name}] expected priors of known scales for a module that torch runs, got "
                 f"{prior!r}: learned scales of weights need a module of our layers ({why})"
             )
-        self.learns_noise = learns
+        self.noises = noises
         self.noise_at = sum(p.size for p in self.parameters)
         self.dim = int(table.mean.size)
         self.prior_mean, self.prior_sd = table.mean, table.spread
         self.shared_prior_sd = table.shared
-        starts = [p.offset for p in self.parameters] + [self.noise_at] * learns
+        starts = [p.offset for p in self.parameters] + [self.noise_at] * bool(noises)
         self.parameter_groups = np.array(starts, np.int64)
         self.normal_prior = bool((table.rows[:, 2] == Normal.kind).all())
         self._table = table
@@ -299,8 +307,8 @@ class ModuleDensity(Evaluation):
             p.name: theta[..., p.offset : p.offset + p.size].reshape(shape[:-1] + p.shape)
             for p in self.parameters
         }
-        if self.learns_noise:
-            views[LOG_NOISE] = theta[..., self.noise_at]
+        if self.noises:
+            views[LOG_NOISE] = log_noise_view(theta, self.noise_at, self.noises)
         return views
 
     def state_dict(self, theta: FloatArray) -> dict[str, torch.Tensor]:

@@ -86,7 +86,7 @@ class Evaluation(TorchSteps):
     rows: Rows
     parameters: tuple[ModuleParameter, ...]
     num_outputs: int
-    learns_noise: bool
+    noises: int
     noise_at: int
     _terms: RowTerms
     _log_prior: NativePrior
@@ -118,7 +118,8 @@ class Evaluation(TorchSteps):
         return self._log_prior.value_and_grad(theta)
 
     def _row_terms(self, flat: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        noise = flat[self.noise_at].double() if self.learns_noise else None
+        logs = flat[self.noise_at : self.noise_at + self.noises].double()
+        noise = logs if self.noises else None
         return self._terms(self._outputs(flat, x), y, noise)
 
     def _row_sum(self, flat: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

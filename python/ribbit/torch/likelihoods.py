@@ -19,21 +19,23 @@ from ribbit.targets.likelihoods import Likelihood
 __all__ = ["RowTerms", "of_loss", "row_terms"]
 
 RowTerms: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
-"""Of outputs (n, K), y (n, J) and the log of a learned noise, (): log likelihoods (n,)."""
+"""Of outputs (n, K), y (n, J) and logs of learned noises (1,) or (K,): log likelihoods (n,)."""
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
-def row_terms(likelihood: Likelihood) -> RowTerms:
-    """Return the log likelihood of a likelihood's rows."""
-    known, second = likelihood.parameters
-    log_known = math.log(known)
+def row_terms(likelihood: Likelihood, outputs: int) -> RowTerms:
+    """Return the log likelihood of a likelihood's rows of that many outputs."""
+    second = likelihood.constant
+    log_known = [math.log(scale) for scale in likelihood.scales((outputs,))]
 
-    def log_scale(log_noise: torch.Tensor | None) -> Any:
-        return log_known if log_noise is None else log_noise
+    def log_scale(f: torch.Tensor, log_noise: torch.Tensor | None) -> torch.Tensor:
+        # (1,) or (K,)
+        known = log_known if log_noise is None else log_noise
+        return torch.as_tensor(known, dtype=f.dtype, device=f.device)
 
     def gaussian(f: torch.Tensor, y: torch.Tensor, noise: torch.Tensor | None) -> torch.Tensor:
-        return _normal((y - f), torch.as_tensor(log_scale(noise), dtype=f.dtype)).sum(-1)
+        return _normal((y - f), log_scale(f, noise)).sum(-1)
 
     def heteroscedastic(
         f: torch.Tensor, y: torch.Tensor, noise: torch.Tensor | None
@@ -62,7 +64,7 @@ def row_terms(likelihood: Likelihood) -> RowTerms:
 
     def student(f: torch.Tensor, y: torch.Tensor, noise: torch.Tensor | None) -> torch.Tensor:
         df = second
-        log_sd = torch.as_tensor(log_scale(noise), dtype=f.dtype)
+        log_sd = log_scale(f, noise)
         u = (y - f) * torch.exp(-log_sd)
         norm = math.lgamma(0.5 * (df + 1.0)) - math.lgamma(0.5 * df) - 0.5 * math.log(df * math.pi)
         return (norm - log_sd - 0.5 * (df + 1.0) * torch.log1p(u * u / df)).sum(-1)

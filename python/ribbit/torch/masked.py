@@ -149,7 +149,8 @@ class MaskPredictive:
     def __init__(self, base: MaskedModule, seed: int, masks: str) -> None:
         self._base, self._seed, self._shared = base, seed, masks == "shared"
         self.kind, self.flat, self.columns = base.kind, base.flat, base.columns
-        self.likelihood, self.noise_at = base.likelihood, base.noise_at
+        self.likelihood = base.likelihood
+        self.noise_at, self.noises = base.noise_at, base.noises
 
     def check_inputs(self, x: Any) -> None:
         """Raise unless the module takes rows like x."""

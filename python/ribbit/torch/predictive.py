@@ -117,7 +117,7 @@ class ModulePredictive(ModuleDensity):
         return rows
 
     def _log_noise(self, theta: FloatArray) -> FloatArray | None:
-        return theta[:, self.noise_at] if self.learns_noise else None
+        return theta[:, self.noise_at : self.noise_at + self.noises] if self.noises else None
 
     def _predicted(self, function: str, theta: FloatArray, x: Any) -> FloatArray:
         """Return outputs (S, N, K) of draws (S, P)."""
@@ -165,7 +165,8 @@ class DrawnWeights:
     ) -> None:
         self._base, self._mean, self._scale, self._seed = base, mean, scale, seed
         self.kind, self.flat, self.columns = base.kind, base.flat, base.columns
-        self.likelihood, self.noise_at = base.likelihood, base.noise_at
+        self.likelihood = base.likelihood
+        self.noise_at, self.noises = base.noise_at, base.noises
 
     def _weights(self, theta: FloatArray, first: int) -> FloatArray:
         ids = np.arange(first, first + len(theta), dtype=np.uint32)

@@ -12,10 +12,9 @@ import ribbit as rb
 from ribbit._arrays.namespace import device_of
 from ribbit._backends.cuda import forward as cuda_forward
 from ribbit._backends.cuda import forward_cache
-from tests.support.likelihoods import CASES
+from tests.support.cuda.problems import LIKELIHOODS
 
 BOUND = {"float64": 1e-12, "float32": 2e-6}
-LIKELIHOODS = {name: (case.likelihood, case.outputs) for name, case in CASES.items()}
 
 
 def problem(device, name, dtype, rng, rows=40):

@@ -32,8 +32,10 @@ CASES = {
     "bernoulli": ((16,), 2, rb.Bernoulli(), 64, "softplus", rb.Normal(0.7), False),
     "poisson": ((5, 5, 5), 1, rb.Poisson(), 31, "sigmoid", rb.Normal(0.7), True),
     # two tiles of weights of a thread, or three; widths on both sides of fours
-    "two tiles": ((64, 60), 3, rb.Gaussian(), 40, "relu", MIXED, True),
-    "three tiles": ((4, 91, 95), 2, rb.Gaussian(), 20, "tanh", MIXED, True),
+    "two tiles": ((64, 60), 3, rb.Gaussian(per_output=False), 40, "relu", MIXED, True),
+    "three tiles": ((4, 91, 95), 2, rb.Gaussian(per_output=False), 20, "tanh", MIXED, True),
+    "learned each": ((9,), 3, rb.Gaussian(), 33, "tanh", MIXED, True),
+    "known each": ((9,), 2, rb.StudentTNoise(4.0, [0.3, 2.0]), 300, "tanh", MIXED, True),
 }
 CASES |= {
     name: ((9,), case.outputs, case.likelihood, 33, "tanh", REST, True)
@@ -86,8 +88,8 @@ def test_ends_are_those_of_the_core(device, monkeypatch, rng, name, dtype, one_l
     if not one_launch:
         monkeypatch.setattr(persistent, "fits", lambda *_: False)
     host, on_device = pair(device, name, dtype, rng)
-    too_wide = (name, dtype) == ("three tiles", "float64")
-    assert (on_device._native._persistent is not None) == (one_launch and not too_wide)
+    other = (name, dtype) == ("three tiles", "float64") or name.endswith(" each")
+    assert (on_device._native._persistent is not None) == (one_launch and not other)
     arrays = [a.astype(dtype) for a in rng.normal(size=(2, 3, host.dim))]
     arrays[0] *= np.asarray(0.4, dtype)
     masses = None, np.linspace(0.5, 2, host.dim), rng.uniform(0.5, 2, size=(3, host.dim))

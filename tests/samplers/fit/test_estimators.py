@@ -72,7 +72,8 @@ def outputs(density, mean, scale, rows, estimator, *, seed, step, sample, activa
             outward = row_signs(rows, b.size, purpose=SIGNS, layer=2 * number + 1, **where)
             w = m + (s * z) * inward[:, :, None] * outward[:, None, :]  # (n, in, out)
             h = np.einsum("ni,nio->no", h, w) + b + sb * zb
-    return h, mean[-1] + scale[-1] * e[-1], mean + scale * e
+    theta = mean + scale * e
+    return h, theta[density.dim - density.noises :], theta
 
 
 def log_likelihood(density, f, rows, log_noise):
@@ -81,6 +82,7 @@ def log_likelihood(density, f, rows, log_noise):
         return (f[np.arange(len(rows)), LABELS[rows]] - np.log(np.exp(f).sum(axis=1))).sum()
     if not density.likelihood.learns_noise:
         log_noise = np.log(density.likelihood.scale)
+    log_noise = np.broadcast_to(log_noise, f.shape)
     residual = (Y[rows] - f) * np.exp(-log_noise)
     return np.sum(-0.5 * residual**2 - log_noise - 0.5 * np.log(2 * np.pi))
 
@@ -96,8 +98,7 @@ def bound(density, state, rows, estimator, samples, weight, *, closed, seed, ste
         log_prior += float(density.log_prior(theta)) / samples
     if closed:
         prior_sd = np.full(density.dim, 0.7)
-        if density.likelihood.learns_noise:
-            prior_sd[-1] = 1.0
+        prior_sd[density.dim - density.noises :] = 1.0
         squares = (mean**2 + scale**2) / prior_sd**2
         log_prior = np.sum(-0.5 * squares - np.log(prior_sd) - 0.5 * np.log(2 * np.pi))
     log_q = -np.sum(np.log(scale)) - density.dim * 0.5 * np.log(2 * np.pi * np.e)
@@ -136,8 +137,8 @@ def check(density, estimator, closed, batch, samples):
     np.testing.assert_allclose(records, expected, rtol=1e-10)
     flat = start.reshape(-1)
     some = rng.choice(flat.size, size=min(flat.size, 60), replace=False)
-    if density.likelihood.learns_noise:
-        some = np.r_[some, density.dim - 1, 2 * density.dim - 1]
+    behind = np.arange(density.dim - density.noises, density.dim)
+    some = np.r_[some, behind, density.dim + behind]
     for i in some:
         h = np.zeros_like(flat)
         h[i] = 1e-5

@@ -33,6 +33,7 @@ from tests.support.cuda.problems import (
     starts,
 )
 from tests.support.layer_problems import COMPILED, SILU, TANH, net
+from tests.support.likelihoods import CASES
 from tests.support.paths import CPP
 
 DTYPES = ("float32", "float64")
@@ -240,7 +241,7 @@ OUTSIDE_POSTERIORS = (
     *(
         f"AddMoments<{scalar}, {kind}>"
         for scalar in ("float", "double")
-        for kind in range(len(LIKELIHOODS))
+        for kind in range(len(CASES))
     ),
 )
 PAIRED = {  # layers with noise for each row, and others between them
@@ -376,8 +377,9 @@ def _dense(dtype) -> Iterator[Case]:
         yield case(activation, made(rows=5, hidden=(17,), activation=activation))
     for name, activation in zip(LIKELIHOODS, itertools.cycle(ACTIVATIONS), strict=False):
         target = made(name, rows=20, hidden=(3,), activation=activation, prior="several")
-        # trajectories are the largest kernels: not of every likelihood
-        yield case(name, target, moves=name == "categorical" or target.likelihood.learns_noise)
+        # trajectories are the largest kernels: not of every likelihood, nor of several noises
+        moves = name == "categorical" or (name in CASES and target.likelihood.learns_noise)
+        yield case(name, target, moves=moves)
     for prior in PRIORS:
         yield case(f"{prior} prior", made(rows=3, hidden=(3,), prior=prior))
     for name, rows in (("wide", 70), ("few rows", 5)):

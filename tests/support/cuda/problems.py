@@ -22,7 +22,13 @@ from tests.support.likelihoods import CASES
 FUSED = 1.6 if _core.isa() == "baseline" else 1.0
 BOUND = {"float32": FUSED * 4e-6, "float64": FUSED * 1e-12}
 TF32_BOUND = 2.0**-8
-LIKELIHOODS = {name: (case.likelihood, case.outputs) for name, case in CASES.items()}
+LIKELIHOODS = {name: (case.likelihood, case.outputs) for name, case in CASES.items()} | {
+    "known each": (rb.Gaussian([0.3, 1.0, 4.0]), 3),
+    "learned each": (rb.Gaussian(), 3),
+    "learned shared": (rb.Gaussian(per_output=False), 3),
+    "studentt each": (rb.StudentTNoise(4.0, [0.3, 2.0]), 2),
+    "studentt learned each": (rb.StudentTNoise(4.0), 2),
+}
 PRIORS = {
     "normal": rb.Normal(0.7),
     "laplace": rb.Laplace(0.7),

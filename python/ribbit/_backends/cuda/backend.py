@@ -139,9 +139,10 @@ class Cuda:
         *,
         first: int,
         count: int,
+        noises: int = 0,
         precision: str = "float32",
     ) -> tuple[Array, Array]:
-        """Return raw outputs (S, N, K) of samples first, .. and the last weight of each (S,).
+        """Return raw outputs (S, N, K) of samples first, .. and the log noises of each (S, noises).
 
         Raises
         ------
@@ -151,7 +152,7 @@ class Cuda:
         width = network.output_shape[0]
 
         def use(forward: Forward) -> tuple[Array, Array]:
-            return numbered_outputs(forward, first, count, width)
+            return numbered_outputs(forward, first, count, width, noises)
 
         return self._predicted(function, network, source, x, count, precision, use)
 

@@ -84,9 +84,9 @@ class DeviceDensity:
         row_constants: npt.NDArray[np.float64] | None,
     ) -> None:
         network = persistent.network_of(tables.table)
-        bytes_of_images = host_dtype(y) != host_dtype(x)
+        other = host_dtype(y) != host_dtype(x) or tables.likelihood.per_output  # or bytes of images
         if network is not None and (
-            bytes_of_images or not persistent.fits(network, int(x.shape[0]), _itemsize(y))
+            other or not persistent.fits(network, int(x.shape[0]), _itemsize(y))
         ):
             network = None
         self._by_rows = RowsProgram.takes(tables, x, y)

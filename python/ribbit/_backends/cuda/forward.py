@@ -156,9 +156,9 @@ class Forward(Walk):
                 self._launch(others, end - begin)
                 yield begin, end, row, rows, outputs[: end - begin, :]
 
-    def last_weights(self) -> int:
-        """Return the address of the last weight of the first sample."""
-        return self._address(self.theta, self._dim - 1)
+    def last_weights(self, count: int) -> int:
+        """Return the address of the last weights of the first sample."""
+        return self._address(self.theta, self._dim - count)
 
     def _launch(self, launches: list[Launch], samples: int) -> None:
         kernels = self._device.kernels(list(dict.fromkeys(launch.name for launch in launches)))
@@ -199,21 +199,24 @@ def _stride(source: Samples) -> int:
     return -(-int(source.theta.shape[-1]) // 4) * 4
 
 
-def numbered_outputs(forward: Forward, first: int, count: int, width: int) -> tuple[Array, Array]:
-    """Return raw outputs (S, N, K) of samples first, .. first + count - 1, and their last weights.
+def numbered_outputs(
+    forward: Forward, first: int, count: int, width: int, noises: int
+) -> tuple[Array, Array]:
+    """Return raw outputs (S, N, K) of samples first, .. first + count - 1, and their log noises.
 
-    width: K.
+    width: K. noises: of each sample, the last ones of its weights.
     """
     xp = forward.device.xp
     out = xp.empty((count, forward.count, width), dtype=forward.theta.dtype)
-    lasts = xp.empty((count,), dtype=forward.theta.dtype)
+    logs = xp.empty((count, noises), dtype=forward.theta.dtype)
     for begin, end, row, rows, values in forward.passes(first, count):
         some = slice(begin - first, end - first)
         shaped = xp.reshape(values[:, : rows * width], (end - begin, rows, width))
         out[some, row : row + rows, :] = shaped
         if row == 0:
-            lasts[some] = forward.weights[: end - begin, -1]
-    return out, lasts
+            dim = forward.weights.shape[1]
+            logs[some, :] = forward.weights[: end - begin, dim - noises :]
+    return out, logs
 
 
 def predictive_moments(
@@ -244,7 +247,9 @@ class _Moments:
         xp = forward.device.xp
         self._forward, self._device, self._outputs = forward, forward.device, outputs
         self._kind, self._constants = likelihood.kind, likelihood.constants
-        self._learned = likelihood.learns_noise
+        self._noises, self._count = likelihood.noises, len(likelihood.scales)
+        dtype = np.dtype(str(forward.theta.dtype))
+        self._known = likelihood.scales_on(xp, dtype)
         means = outputs if likelihood.classes else likelihood.columns
         shape = forward.count, means
         first, total, squares = (xp.empty(shape, dtype=xp.float64) for _ in range(3))
@@ -256,13 +261,18 @@ class _Moments:
     def add(self, first: int, rows: int, values: Array, begin: bool) -> None:
         """Take the outputs (S, R K) of some samples at rows first, first + 1, .."""
         samples, stride = values.shape[0], values.shape[1]
+        scales, noise_stride = self._known, 0
+        if self._noises:
+            scales, noise_stride = (
+                self._forward.last_weights(self._noises),
+                self._forward.theta_stride,
+            )
         launch = Launch(
             f"AddMoments<{self._forward.scalar}, {self._kind}>",
             (
                 *(values, stride, samples, rows, self._outputs, int(begin), first),
                 self._entropies,
-                self._forward.last_weights() if self._learned else None,
-                self._forward.theta_stride,
+                *(scales, noise_stride, self._count),
                 *self._constants,
                 *self.sums,
             ),

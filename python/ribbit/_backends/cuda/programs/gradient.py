@@ -211,8 +211,9 @@ class Program(Walk):
         slots = (runs - 1) * self._row_blocks(run) + self._row_blocks(last)
         self._slots = slots
         self.row_terms = self._buffer((self._chains, slots), np.float64)
-        learned = tables.learns_noise
-        self._noise = self._buffer((self._chains, slots), np.float64) if learned else None
+        noises = tables.likelihood.noises
+        self._noise = self._buffer((self._chains, noises, slots), np.float64) if noises else None
+        self._known = tables.likelihood.scales_on(self._device.xp, self._dtype)
         self._learned = {
             number: LearnedRate(
                 self._address(self.theta, tables.logits_at + place),
@@ -256,6 +257,8 @@ class Program(Walk):
                     self._write_likelihood(written, cells[-1])
                 values = written.forward
             self._forward += values
+        if noises > 1:
+            self._gradient.append(self._sum_noise())
         self._write_join()
 
     def _cuts(self) -> list[tuple[int, int]]:
@@ -266,6 +269,14 @@ class Program(Walk):
             for begin in range(0, count, run)
             for first in range(begin, min(begin + run, count), panel)
         ]
+
+    def _sum_noise(self) -> Launch:
+        """Return what adds up the gradients by the noises of several outputs."""
+        tables, dim = self._tables, self._tables.dim
+        weight = self._scale / (tables.likelihood_temperature * tables.temperature)
+        grad = self._address(self.grad, tables.noise_at)
+        fields = (self._noise, self._slots, 0.0, weight, None, 0, grad, dim)
+        return Launch(f"SumTerms<{self._scalar}>", fields, (tables.likelihood.noises, 1, 1))
 
     def _sum_rows(self, end: int) -> Launch:
         """Return what adds up terms of gradients of the rows of a run, which ends there."""
@@ -325,6 +336,9 @@ class Program(Walk):
         tables, dim = self._tables, self._tables.dim
         weight = self._scale / (tables.likelihood_temperature * tables.temperature)
         run, first = self._run, panel.first
+        scales, stride = self._known, 0
+        if tables.learns_noise:
+            scales, stride = self._address(self.theta, tables.noise_at), dim
         given = (
             self._y,
             self._subset,
@@ -332,8 +346,8 @@ class Program(Walk):
             first,
             panel.count,
             int(self._y.shape[1]),
-            self._address(self.theta, tables.noise_at) if tables.learns_noise else None,
-            dim,
+            scales,
+            stride,
             *tables.likelihood.constants,
             weight,
         )
@@ -353,7 +367,9 @@ class Program(Walk):
                     output.size,
                     given[5],
                     output.chain_stride,
-                    *given[6:],
+                    *given[6:8],
+                    len(self._tables.likelihood.scales),
+                    *given[8:],
                     output.delta,
                     *places,
                 ),
@@ -388,7 +404,7 @@ class Program(Walk):
                 strides = partials.size, partials.slice_stride
                 found.append(Source(offset, size, address, *strides, slices))
                 inside += size
-        if tables.learns_noise:
+        if tables.likelihood.noises == 1:
             found.append(Source(tables.noise_at, 1, None, 0, 0, 1))
         return found
 
@@ -443,7 +459,7 @@ def tail_rows(tables: DensityTable, run: int, itemsize: int) -> int:
     last, before = rows[-1], rows[:-1]
     reached = any(op_table.arrays_of(row) for row in before)  # its inputs have a delta
     lent = op_table.lent_deltas(rows, op_table.skipped_rows(rows, rates))
-    if itemsize != 4 or not reached or last["input"] - 1 in lent:
+    if itemsize != 4 or not reached or last["input"] - 1 in lent or tables.likelihood.per_output:
         return 0
     return tail.block_rows(rows, op_table.activation_codes(rows), run)
 

@@ -59,6 +59,7 @@ class RowsProgram(Program):
             network is not None
             and int(x.shape[0]) * network.weights > MOST_WORK
             and tables.rates is None
+            and not tables.likelihood.per_output
             and np.dtype(str(x.dtype)) == dtype
             and stays(network, dtype.itemsize)
         )
