@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
@@ -17,7 +18,6 @@ from ribbit.errors import DataError, DTypeError, ShapeError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
 
 __all__ = [
     "FloatArray",
@@ -38,6 +38,7 @@ __all__ = [
     "mapping",
     "matched",
     "memory",
+    "none_of_its_own",
     "numeric",
     "path",
     "positive",
@@ -53,9 +54,13 @@ FloatArray: TypeAlias = "npt.NDArray[np.floating[Any]]"
 
 
 _MAX_STEPS = 2**62
-
-
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+# Arguments that go to the core unchecked, by kind: see `blame`.
+_ARRAYS = {"position", "momentum", "grad", "terms", "step_size", "num_steps", "inverse_mass"}
+_WHOLE = dict.fromkeys(("step", "first_step", "batch_size", "num_samples"), 2**63 - 1)
+_WHOLE |= {"max_tree_depth": 2**63 - 1, "seed": 2**64 - 1, "adapt_until": 2**64 - 1}
+_REALS = {"prior", "friction", "previous_step_size", "epsilon", "divergence_threshold"}
 
 
 def summary(value: object) -> str:
@@ -142,33 +147,24 @@ def integer(
     return number
 
 
-def blame(
-    function: str,
-    error: Exception,
-    *,
-    arrays: Mapping[str, object] | None = None,
-    whole: Mapping[str, object] | None = None,
-    reals: Mapping[str, object] | None = None,
-    interrupt: object = None,
-) -> None:
-    """Raise an error of the core as one of `function`, if it is about one of its arguments.
+def blame(function: str, error: Exception, given: Mapping[str, object]) -> None:
+    """Raise an error of the core as one of `function`, if one of the arguments `given` caused it.
 
-    The core names arrays by itself, but for what is none (`arrays`). The rest is looked at here,
-    after the call: before each call it would cost more than a step of a small network.
+    Called after the core has refused: before each call these checks would cost more than a step of
+    a small network.
     """
     text = str(error)
     if text.startswith("[_core] "):
         raise type(error)(f"[{function}] {text.removeprefix('[_core] ')}") from None
-    for name, value in (arrays or {}).items():
-        if value is not None and not isinstance(value, np.ndarray):
+    for name, value in given.items():
+        if name in _ARRAYS and value is not None and not isinstance(value, np.ndarray):
             numeric(function, name, value)
-    for name, value in (whole or {}).items():
-        most = 2**64 - 1 if name in ("seed", "adapt_until") else 2**63 - 1
-        integer(function, name, value, minimum=0, maximum=most)
-    for name, value in (reals or {}).items():
-        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        elif name in _WHOLE:
+            integer(function, name, value, minimum=0, maximum=_WHOLE[name])
+        elif name in _REALS and (isinstance(value, bool) or not isinstance(value, numbers.Real)):
             raise TypeError(f"[{function}] expected {name} as a number, got {summary(value)}")
-    interrupt_flag(function, interrupt)
+        elif name == "interrupt":
+            interrupt_flag(function, value)
 
 
 def interrupt_flag(function: str, value: object) -> None:
@@ -338,7 +334,7 @@ def column_names(function: str, name: str, value: Any) -> tuple[str | int, ...] 
     if not _is_frame(value):
         return None
     names = tuple(int(n) if isinstance(n, numbers.Integral) else str(n) for n in value.columns)
-    twice = [n for n in dict.fromkeys(names) if names.count(n) > 1] if _repeats(names) else []
+    twice = [n for n, count in Counter(names).items() if count > 1]
     if twice:
         raise DataError(
             f"[{function}] expected each column of {name} once, got {_listed(twice)} several times"
@@ -361,7 +357,7 @@ def matched(function: str, x: Any, known: tuple[str | int, ...] | None) -> Any:
         return array
     places = {n: i for i, n in enumerate(names)}
     missing = [n for n in known if n not in places]
-    more = [n for n in names if n not in known]
+    more = sorted(places.keys() - set(known), key=places.__getitem__)
     if missing or more:
         parts = [f"{what} {_listed(n)}" for what, n in (("without", missing), ("with", more)) if n]
         raise ShapeError(
@@ -369,10 +365,6 @@ def matched(function: str, x: Any, known: tuple[str | int, ...] | None) -> Any:
             f"{' and '.join(parts)}"
         )
     return array[:, [places[n] for n in known]]
-
-
-def _repeats(names: tuple[Any, ...]) -> bool:
-    return len(set(names)) < len(names)
 
 
 def _listed(names: Iterable[Any]) -> str:

@@ -21,6 +21,7 @@ from ribbit.metrics import class_probabilities
 from ribbit.results.convergence import ess_block, mcse_block, nested_rhat_block, rhat_block
 from ribbit.results.streaming import as_host as as_host
 from ribbit.results.streaming import by_block, by_row, positions_of
+from ribbit.results.verdicts import divergences as divergences
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -8,9 +8,8 @@ import numpy as np
 
 from ribbit import diagnostics
 from ribbit._arrays import checks
-from ribbit.diagnostics import as_host
+from ribbit.diagnostics import as_host, divergences
 from ribbit.plots.style import COLORS, GREY, finish, has, new_axes
-from ribbit.results.verdicts import divergences
 
 if TYPE_CHECKING:
     import numpy.typing as npt

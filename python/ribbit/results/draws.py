@@ -17,6 +17,7 @@ from ribbit.results import archive, verdicts
 from ribbit.results.datatree import to_datatree
 from ribbit.results.prediction import Prediction
 from ribbit.results.running import inputs
+from ribbit.results.store.stored import StoredStatistics
 from ribbit.results.summary import Summary
 
 if TYPE_CHECKING:
@@ -352,6 +353,8 @@ def _three_axes(function: str, name: str, value: Any) -> tuple[int, int, int]:
 
 def _check_statistics(function: str, name: str, stats: Any, chains: int, count: int) -> None:
     """Raise unless statistics are arrays (C, D) of numbers; D is `count`, if that is above 0."""
+    if isinstance(stats, StoredStatistics):  # checked when they were opened; a look reads them
+        return
     for key, values in checks.mapping(function, name, stats).items():
         shape = getattr(values, "shape", None)
         if not isinstance(shape, tuple) or host_dtype(values).kind not in "biuf":

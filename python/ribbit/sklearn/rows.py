@@ -6,6 +6,7 @@ Shapes: N rows, D columns, J columns of y.
 from __future__ import annotations
 
 import datetime
+from collections import Counter
 from collections.abc import Iterator
 from numbers import Number
 from typing import TYPE_CHECKING, Any
@@ -70,9 +71,9 @@ def _columns(table: Any) -> Iterator[tuple[str, npt.NDArray[Any]]]:
     try:
         names = getattr(table, "columns", None)
         if names is not None:
-            names = list(names)
+            counts = Counter(names)
             for j, name in enumerate(names):
-                number = f" (number {j})" if names.count(name) > 1 else ""
+                number = f" (number {j})" if counts[name] > 1 else ""
                 values = table.iloc[:, j] if hasattr(table, "iloc") else table[name]
                 yield f"column {name!r}{number}", np.asarray(values)
             return

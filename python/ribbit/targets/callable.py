@@ -270,7 +270,7 @@ class PointerDensity:
         try:
             position, momentum, lp, grad, counts = self._native.leapfrog(*trajectory, interrupt)
         except (TypeError, ValueError) as error:
-            checks.blame(name, error, interrupt=interrupt)
+            checks.blame(name, error, locals())
             raise
         if made is not None:
             made[...] = counts

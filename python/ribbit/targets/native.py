@@ -30,11 +30,11 @@ __all__ = ["NativeDensity", "NativeSteps"]
 _FIRST_ROW = np.zeros(1, dtype=np.int64)
 
 
-def _pair(function: str, name: str, value: object) -> tuple[Any, Any]:
-    """Return a list or tuple of two as a tuple."""
+def _pair(function: str, name: str, value: object) -> tuple[float, float]:
+    """Return a list or tuple of two numbers as floats."""
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise TypeError(f"[{function}] expected {name} as two numbers, got {checks.summary(value)}")
-    return value[0], value[1]
+    return checks.real(function, name, value[0]), checks.real(function, f"{name}[1]", value[1])
 
 
 class NativeSteps:
@@ -114,25 +114,7 @@ class NativeSteps:
                 *keeps,
             )
         except (TypeError, ValueError) as error:
-            checks.blame(
-                function,
-                error,
-                whole={
-                    "seed": seed,
-                    "first_step": first_step,
-                    "batch_size": batch_size,
-                    "adapt_until": adapt_until,
-                },
-                reals={
-                    "prior": prior,
-                    "friction": friction,
-                    "previous_step_size": previous_step_size,
-                    "decay": decays[0],
-                    "decay[1]": decays[1],
-                    "epsilon": epsilon,
-                },
-                interrupt=interrupt,
-            )
+            checks.blame(function, error, locals())
             raise
         return out  # type: ignore[no-any-return]
 
@@ -300,7 +282,7 @@ class NativeDensity:
         try:
             out = self._native.leapfrog(*trajectory, interrupt)
         except (TypeError, ValueError) as error:
-            checks.blame("Posterior.leapfrog", error, interrupt=interrupt)
+            checks.blame("Posterior.leapfrog", error, locals())
             raise
         position, momentum, likelihood, prior, grad, *counts = out
         if made is not None:  # a device makes all of them: a look at each would wait for it
@@ -341,21 +323,7 @@ class NativeDensity:
                 *vectors, mass, seed, step, chains, divergence_threshold, interrupt
             )
         except Exception as raised:
-            checks.blame(
-                "Posterior.hamiltonian",
-                raised,
-                arrays={
-                    "position": position,
-                    "grad": grad,
-                    "terms": terms,
-                    "step_size": step_size,
-                    "num_steps": num_steps,
-                    "inverse_mass": inverse_mass,
-                },
-                whole={"seed": seed, "step": step},
-                reals={"divergence_threshold": divergence_threshold},
-                interrupt=interrupt,
-            )
+            checks.blame("Posterior.hamiltonian", raised, locals())
             raise
         logdensity, energy, error, acceptance = reals
         accepted, diverging = flags
@@ -424,12 +392,7 @@ class NativeDensity:
                 interrupt,
             )
         except (TypeError, ValueError) as error:
-            checks.blame(
-                function,
-                error,
-                whole={"seed": seed, "first_step": first_step},
-                interrupt=interrupt,
-            )
+            checks.blame(function, error, locals())
             raise
         return out  # type: ignore[no-any-return]
 
@@ -462,21 +425,7 @@ class NativeDensity:
                 *vectors, mass, seed, step, chains, max_tree_depth, divergence_threshold, interrupt
             )
         except Exception as raised:
-            checks.blame(
-                "Posterior.no_u_turn",
-                raised,
-                arrays={
-                    "position": position,
-                    "momentum": momentum,
-                    "grad": grad,
-                    "terms": terms,
-                    "step_size": step_size,
-                    "inverse_mass": inverse_mass,
-                },
-                whole={"seed": seed, "step": step, "max_tree_depth": max_tree_depth},
-                reals={"divergence_threshold": divergence_threshold},
-                interrupt=interrupt,
-            )
+            checks.blame("Posterior.no_u_turn", raised, locals())
             raise
         kinetic, error, acceptance = reals
         num_steps, depth, diverging, at_max_depth = counts
@@ -532,18 +481,7 @@ class NativeDensity:
                 interrupt,
             )
         except (TypeError, ValueError) as error:
-            checks.blame(
-                function,
-                error,
-                whole={
-                    "seed": seed,
-                    "first_step": first_step,
-                    "batch_size": batch_size,
-                    "num_samples": num_samples,
-                },
-                reals={"decay": decays[0], "decay[1]": decays[1], "epsilon": epsilon},
-                interrupt=interrupt,
-            )
+            checks.blame(function, error, locals())
             raise
         return out  # type: ignore[no-any-return]
 

@@ -542,7 +542,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         try:
             whole: FloatArray = self._native.complete(theta, *place, interrupt)
         except (TypeError, ValueError) as error:
-            checks.blame(name, error, interrupt=interrupt)
+            checks.blame(name, error, locals())
             raise
         return whole[0] if single else whole
 

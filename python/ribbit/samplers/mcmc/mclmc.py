@@ -331,7 +331,8 @@ class MCLMC(Sampler):
         info : dict of (C,) arrays
             Statistics of the last step: lp, energy_error, energy_variance (mean of the squared
             errors since warmup, divided by P), diverging, n_steps (gradients), step_size,
-            decoherence_length. Of the last transition of the adjusted form: lp, acceptance_rate,
+            decoherence_length; divergences counts those of all steps of the call. Of the last
+            transition of the adjusted form: lp, acceptance_rate,
             accepted, diverging, energy_error, n_steps, step_size, trajectory_length, capped.
         """
         count = checks.integer("MCLMC.step", "num_steps", num_steps, minimum=1, maximum=2**39)

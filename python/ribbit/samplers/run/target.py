@@ -98,6 +98,7 @@ class Density:
         in_runs = all(_stands_for(part) for part in parts)
         self._run = self.native("_hamiltonian_run") if in_runs else None
         self.has_native_run = self._run is not None
+        self._identified = overrides.followed(target, "fingerprint")
         self.full_dim = self.dim if self._completes is None else int(target.full_dim)
         self._dtype = self.dtype if self.xp is np else dtype_in(self.xp, self.dtype)
 
@@ -108,7 +109,7 @@ class Density:
     @property
     def fingerprint(self) -> dict[str, str] | None:
         """What the target says it is, part by part; None where it says nothing."""
-        found = self.native("fingerprint")
+        found = getattr(self.target, "fingerprint", None) if self._identified else None
         return found if isinstance(found, dict) else None
 
     def native(self, name: str) -> Any:
