@@ -49,7 +49,7 @@ def load_draws(path: str | os.PathLike[str]) -> Draws:
     Raises
     ------
     FileNotFoundError, IsADirectoryError
-        When there is no such file, or a folder: :func:`open_run` reads that of a run.
+        If there is no such file, or it is a folder: :func:`open_run` reads the folder of a run.
     DataError
         A ValueError: the file is damaged, cut short, of another format or of a newer version, or
         holds what no run can have left there.
@@ -102,7 +102,7 @@ def load_fit(
     Raises
     ------
     FileNotFoundError, IsADirectoryError
-        When there is no such file, or a folder: :func:`open_run` reads that of a run.
+        If there is no such file, or it is a folder: :func:`open_run` reads the folder of a run.
     DataError
         A ValueError: the file is damaged, cut short, of another format or of a newer version, or
         holds draws.

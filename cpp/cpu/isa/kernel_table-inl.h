@@ -30,8 +30,8 @@ enum UpdateRule : int {
   kRuleKinetic = 3,
   kRuleCount
 };
-// moments: how many arrays a rule needs beside the position, the first moment before the second. A
-// Langevin step that is given a second moment is preconditioned by it.
+// moments: how many arrays a rule needs in addition to the position, the first moment before the
+// second. A Langevin step that is given a second moment is preconditioned by it.
 struct RuleRow {
   const char* name;
   int moments;

@@ -102,8 +102,8 @@ class Crew {
   Crew& operator=(const Crew&) = delete;
   int size() const { return static_cast<int>(workers_.size()) + 1; }
   // Runs body(thread) for thread = 0..size()-1, with subnormal numbers flushed to 0. body must not
-  // throw. independent: none waits for
-  // one that has yet to begin, so that the caller may run those of threads that start late.
+  // throw. independent: no call waits for one that has yet to begin, so that the caller may run
+  // the calls of threads that start late.
   void run(const std::function<void(int)>& body, bool independent, Cancel* cancel);
 
  private:

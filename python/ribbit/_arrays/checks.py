@@ -86,7 +86,7 @@ def summary(value: object) -> str:
 
 
 def none_of_its_own(what: str, known: Iterable[str]) -> str:
-    """Say behind an error that a class is none of those that the core computes with."""
+    """Return the end of an error for a class that the core does not know."""
     return (
         f": a {what} is one of rb.{', rb.'.join(known)}, classes of your own have no native code "
         "(rb.CallableDensity takes any log density)"
@@ -307,7 +307,7 @@ def _is_frame(value: Any) -> bool:
 
 
 def _columns(function: str, expected: str, frame: Any) -> npt.NDArray[Any]:
-    """Return the columns of a frame as one array; errors name the column that is no numbers."""
+    """Return the columns of a frame as one array; errors name a column that holds no numbers."""
     found = []
     for j, title in enumerate(frame.columns):
         column = np.asarray(frame.iloc[:, j] if hasattr(frame, "iloc") else frame[:, j])
@@ -343,9 +343,9 @@ def column_names(function: str, name: str, value: Any) -> tuple[str | int, ...] 
 
 
 def matched(function: str, x: Any, known: tuple[str | int, ...] | None) -> Any:
-    """Return inputs, those of a frame as an array with the columns `known` in that order.
+    """Return inputs; a frame becomes an array with the columns `known` in that order.
 
-    A frame whose names are the numbers 0, 1, ... has none, where those known are texts.
+    A frame with the names 0, 1, ... counts as one without names if the known names are texts.
     """
     names = column_names(function, "x", x)
     if names is None:

@@ -65,7 +65,7 @@ def moved(array: Any, mean: npt.NDArray[np.float64], scale: npt.NDArray[np.float
 
 
 def _blocks(array: Any) -> Iterator[npt.NDArray[Any]]:
-    """Yield the rows, on the host or where they lie, some at a time if they are in a file."""
+    """Yield all rows at once; rows of a file come in blocks, on the host."""
     if isinstance(array, MappedRows):
         yield from (rows for _, rows in array.blocks())
     else:
@@ -85,7 +85,7 @@ def _extremes(array: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float
 def _of_channels(
     low: npt.NDArray[np.float64], high: npt.NDArray[np.float64]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return least and largest numbers (J,), of those (..., J) at each place."""
+    """Return the least and the largest numbers (J,) over all places of (..., J)."""
     places = tuple(range(low.ndim - 1))
     return low.min(axis=places), high.max(axis=places)
 
@@ -110,8 +110,8 @@ def _moments(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return mean and sd (J,) of the columns of an array (N, ..., J), whose extremes are known.
 
-    Columns whose squares are no numbers are divided by a power of 2 meanwhile, which changes no
-    bit; the least number is taken from columns of a narrow range far from 0, which is exact.
+    If squares would overflow or vanish, a column is divided by a power of 2, which changes no bit.
+    If its range is narrow and far from 0, its least number is subtracted, which is exact.
     """
     low, high = _of_channels(low, high)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -159,12 +159,12 @@ def spread(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return what to subtract from an array (N, ...) and to divide it by; see :func:`moved`.
 
-    Of the shape (...) both: the places of a channel have the same two numbers. They are mean and
-    sd. A constant column (up to rounding, see `_constant`) is divided by 1, or by more if what
-    rounding has left of it would be seen.
+    Both have shape (...) and hold mean and sd, the same two numbers at all places of a channel. A
+    constant column (up to rounding, see `_constant`) is divided by 1, or by more if its rounding
+    errors would still be seen.
 
-    weights: (N,) of the rows of an array on the host, one at least above 0; the rows that
-    :func:`counted` leaves out are left out.
+    weights: (N,) of the rows of an array on the host, one at least above 0. Rows that
+    :func:`counted` leaves out do not count.
     """
     if weights is not None:
         array, weights = array[counted(weights)], weights[counted(weights)]
@@ -176,7 +176,7 @@ def spread(
         constant, middle = _constant(array, low, high), low + 0.5 * (high - low)
         quiet = np.maximum(1.0, _QUIET * (high - low))
     mean, sd = np.where(constant, middle, mean), np.where(constant, quiet, sd)
-    sd = np.where(sd == 0.0, 1.0, sd)  # less than the least number
+    sd = np.where(sd == 0.0, 1.0, sd)  # it was smaller than the least float
     return np.broadcast_to(mean, shape).copy(), np.broadcast_to(sd, shape).copy()
 
 
@@ -185,9 +185,9 @@ def _constant(
 ) -> npt.NDArray[np.bool_]:
     """Return which columns (J,), from `low` to `high`, differ by rounding alone.
 
-    Columns whose numbers are all in float32 are judged by its rounding, in whatever dtype they
-    come: a table of float32 is often passed on as float64. Whole numbers that the format counts
-    one by one (to 2^24 or 2^53) are exact, such as years and row numbers.
+    If all numbers of a column are in float32, its rounding decides, also for a float64 array: a
+    table of float32 is often passed on as float64. Whole numbers that the format counts one by one
+    (to 2^24 or 2^53) are exact, such as years and row numbers.
     """
     constant = np.asarray(high == low)
     top = np.maximum(np.abs(low), np.abs(high))
@@ -228,7 +228,7 @@ def warn_of_far_cells(
 ) -> None:
     """Warn of a few cells so far out that all other rows of their column become nearly equal.
 
-    scale, weights: as of :func:`spread`. titles: names of the columns, if they have any.
+    scale: the result of :func:`spread` with the same weights. titles: names of the columns.
     """
     found = _far_cells(array, scale, weights)
     if not found:
@@ -250,15 +250,15 @@ def warn_of_far_cells(
 def _far_cells(
     array: Any, scale: npt.NDArray[np.float64], weights: npt.NDArray[np.float64] | None
 ) -> list[tuple[int, int, str]]:
-    """Return columns that a few far cells flatten: column, first far row, and what it holds.
+    """Return columns that a few far cells flatten: column, first far row, and its description.
 
-    At most a tenth of the rows (or one) are far, all others lie within 0.01 sds of the median, a
-    far one is 100 times farther from it than any of those, and ten of the others for each far one
-    (or half of all) differ from it. That is no heavy tail, whose cells leave no gap, and no rare
-    category, whose other rows are equal.
+    At most a tenth of the rows (or one) are far. All others lie within 0.01 sds of the median, and
+    far ones are 100 times farther out. The cells of a heavy tail leave no such gap. In a column
+    with a rare category the other rows are equal, so ten others for each far row (or half of all)
+    have to differ from the median.
     """
     if weights is not None and len(weights) != array.shape[0]:
-        return []  # an error of whoever reads the data
+        return []  # the check of the data raises for it
     numbers = np.arange(array.shape[0])
     if weights is not None:
         numbers = np.flatnonzero(counted(weights))

@@ -111,10 +111,9 @@ for _ours, _words in _OTHERS.items():
 
 
 def explain(names: dict[str, Any]) -> None:
-    """Let what a module makes public say which name a wrong keyword has here.
+    """Wrap the public functions and methods of a module: errors give the name here of a keyword.
 
-    Functions and the methods of classes are replaced by ones that call them: a call costs 0.1 us
-    more.
+    A call costs 0.1 us more.
     """
     for name in names["__all__"]:
         found = names[name]
@@ -129,7 +128,7 @@ def explain(names: dict[str, Any]) -> None:
 
 def _explain_methods(cls: type) -> None:
     for name, value in list(vars(cls).items()):
-        # What has attributes is explained already, or compared with itself somewhere.
+        # A function with attributes is wrapped already, or compared with itself somewhere.
         if (
             isinstance(value, FunctionType)
             and not value.__dict__
@@ -154,7 +153,7 @@ def _explained(function: FunctionType) -> Callable[..., Any]:
 
 
 def bound(method: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> None:
-    """Raise the error of a call of a method that is made later, under the name of another one."""
+    """Raise an error, under another method's `name`, if a later call of a method would fail."""
     try:
         inspect.signature(method).bind(*args, **kwargs)
         return
@@ -170,7 +169,7 @@ def _refuse(
     kwargs: dict[str, Any],
     name: str | None = None,
 ) -> NoReturn:
-    """Say what is wrong with the arguments of a call that Python has refused."""
+    """Raise TypeError for the arguments of a call that Python has refused."""
     cls = type(args[0]) if method and args else None
     name = name or function.__name__
     title = name if cls is None else cls.__name__
@@ -204,7 +203,7 @@ def _refuse(
 
 
 def _wanted(key: str, named: list[str], cls: type | None, name: str) -> tuple[str, str]:
-    """Return what to write for a keyword, and advice."""
+    """Return the keyword to use instead of `key`, and advice."""
     from difflib import get_close_matches
 
     elsewhere = _elsewhere(cls, name)

@@ -14,10 +14,10 @@ __all__ = ["PREDICTION", "WHOLE", "check", "described", "followed", "hidden", "n
 
 DENSITY = ("value_and_grad", "terms_and_grad")
 PREDICTION = ("predictive", "outputs", "log_likelihood")
-# What another target that is made of this one would no longer have.
+# Another target that is made of this one would lose a replaced member.
 WHOLE = (*DENSITY, *PREDICTION, "init", "unravel")
 
-# What looks like the density, or like predictions, and what samplers and draws call instead.
+# Members that look like the density, or like predictions, by the member that is called instead.
 _UNHEARD = {
     "value_and_grad": (
         "log_density",
@@ -74,13 +74,13 @@ def needed(function: str, target: Any, name: str, of: tuple[str, ...] = DENSITY)
 
 
 def described(predictive: Any) -> dict[str, Any] | None:
-    """Return what a file says of predictions; None where it cannot say what they were."""
+    """Return the description of predictions for a file; None if it would be of other ones."""
     describe = own(predictive, "describe", PREDICTION)
     return describe() if callable(describe) else None
 
 
 def hidden(target: Any) -> dict[str, Any] | None:
-    """Return what an instance has in place of members of its class, for a copy; None: nothing."""
+    """Return the attributes of an instance that replace members of its class; None: it has none."""
     kind = type(target)
     return {
         name: value
@@ -90,9 +90,9 @@ def hidden(target: Any) -> dict[str, Any] | None:
 
 
 def check(function: str, target: Any) -> None:
-    """Raise TypeError if a target replaces what its density does not call, such as `log_prior`."""
+    """Raise TypeError if a target replaces a member that its density does not call."""
     for main, names in _UNHEARD.items():
-        # A method of a user may call what a subclass of it replaces; ours do not.
+        # A user's method may call members that a subclass replaces; ours do not.
         if not _ours(getattr(target, main, None)):
             continue
         places = _places(target)
@@ -109,7 +109,7 @@ def check(function: str, target: Any) -> None:
 
 
 def _places(target: Any) -> list[Any]:
-    """Return where members are looked up: the instance, its classes, an object behind them."""
+    """Return the places of members: the instance, its classes, None for a `__getattr__`."""
     places: list[Any] = [getattr(target, "__dict__", {}), *map(vars, type(target).__mro__)]
     if any("__getattr__" in place for place in places[1:]):
         places.append(None)
@@ -124,7 +124,7 @@ def _find(target: Any, places: list[Any], name: str) -> Any:
 
 
 def _depth(target: Any, places: list[Any], name: str) -> int:
-    """Return the number of the first place that has a member, else that of places."""
+    """Return the index of the first place that has a member, else the number of places."""
     for depth, place in enumerate(places):
         if place is None:
             return depth

@@ -34,7 +34,7 @@ def advice(package: str, extra: str | None = None) -> str:
 def missing(
     function: str, package: str, error: ImportError | None = None, extra: str | None = None
 ) -> ModuleNotFoundError:
-    """Return the error for a package that cannot be imported, because of `error` if it is there."""
+    """Return the error for a package that is not installed, or whose import raised `error`."""
     absent = isinstance(error, ModuleNotFoundError) and sys.modules.get(package) is None
     return ModuleNotFoundError(
         f"[{function}] expected {package}, got {'none' if error is None or absent else error}: "
@@ -52,7 +52,7 @@ def need(function: str, *packages: str) -> None:
 
 @contextlib.contextmanager
 def needing(function: str, package: str, extra: str | None = None) -> Iterator[None]:
-    """Say what installs `package` if the imports of the block fail for want of it."""
+    """Raise an error with the command that installs `package` if the block cannot import it."""
     try:
         yield
     except ImportError as error:

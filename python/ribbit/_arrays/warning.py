@@ -1,4 +1,4 @@
-"""The one function that issues the warnings of the library, at the user's line."""
+"""The function that issues every warning of the library, at the user's line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ribbit.errors import RibbitWarning
 __all__ = ["warn", "warnings_to"]
 
 _OURS = "ribbit"
-# They call the library for the user, who wrote none of their lines; the standard library does too.
+# These packages call the library for the user, as the standard library does.
 _BETWEEN = {"dask", "distributed", "imblearn", "jax", "joblib", "mpi4py", "numpy", "numpyro"}
 _BETWEEN |= {"pandas", "pymc", "sklearn", "torch", *sys.stdlib_module_names}
 
@@ -60,7 +60,7 @@ def warn(message: str, category: type[RibbitWarning] = RibbitWarning) -> None:
 
 
 def _caller() -> FrameType:
-    """Return the innermost frame of the user's; in a thread without one, whoever called us."""
+    """Return the user's innermost frame; in a thread without one, the frame that called us."""
     frame: FrameType | None = sys._getframe(1)
     found = frame
     while frame is not None:
@@ -75,7 +75,7 @@ def _caller() -> FrameType:
 
 
 def _package(frame: FrameType) -> str:
-    """Return the first part of a module's name; of ``python -m package`` that of the package."""
+    """Return the package of a frame's module, also under ``python -m package``."""
     name = str(frame.f_globals.get("__name__", ""))
     if name == "__main__":
         name = frame.f_globals.get("__package__") or name

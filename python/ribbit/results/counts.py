@@ -50,8 +50,8 @@ def poisson_cdf(xp: ModuleType, count: Array, rate: Array) -> Array:
 def count_quantile(xp: ModuleType, rate: Array, q: Array) -> Array:
     """Smallest counts with P(y <= count) >= q under equally weighted mixtures of Poisson variables.
 
-    Beyond 2**53 they are float64 numbers, neighbours of the counts; infinite where a share of the
-    rates that reaches q is.
+    Beyond 2**53 they are the float64 numbers next to the counts. They are infinite if that many of
+    the rates are.
 
     Parameters
     ----------

@@ -68,7 +68,7 @@ class State:
     trajectory_length : (C,) float64 NumPy array or None
         Mean length of the trajectories where it is adapted, the same for all chains.
     divergences : (C,) int64 NumPy array or None
-        Divergent transitions since the last draw of a thinned run; None where there are none.
+        Divergent transitions since the last draw of a thinned run; None if there are none.
 
     Examples
     --------
@@ -198,7 +198,7 @@ class MicrocanonicalState:
     target : dict of str to str, or None
         The target's ``fingerprint``, part by part; None where it has none.
     divergences : (C,) int64 NumPy array or None
-        Divergent steps since the last draw of a thinned run; None where there are none.
+        Divergent steps since the last draw of a thinned run; None if there are none.
 
     Examples
     --------

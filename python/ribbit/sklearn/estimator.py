@@ -80,7 +80,7 @@ class BNN(BaseEstimator):
         self.verbose = verbose
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what predicts: copies hold no training rows."""
+        """Return the parts that predict: copies hold no training rows."""
         state = dict(super().__getstate__())
         state.pop("posterior_", None)
         for key in ("draws_", "approximation_"):

@@ -177,7 +177,7 @@ class BNNRegressor(RegressorMixin, BNN):
         self.noise = noise
         self.min_noise = min_noise
 
-    # What a Pipeline passes on with metadata routing, without set_predict_request.
+    # With metadata routing a Pipeline passes these on without set_predict_request.
     __metadata_request__predict = {"interval": True, "return_std": True}  # noqa: RUF012
 
     def __sklearn_tags__(self) -> Any:
@@ -277,8 +277,8 @@ class BNNRegressor(RegressorMixin, BNN):
         Raises
         ------
         TypeError, ValueError
-            For columns other than those of the fit, for what is no number, for an `interval`
-            outside of (0, 1).
+            If the columns are not the columns of the fit, a cell is no number, or `interval` is
+            outside (0, 1).
 
         Examples
         --------

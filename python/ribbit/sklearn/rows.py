@@ -25,7 +25,7 @@ _MOST = 4  # times the rows that came
 
 
 def fault(x: Any) -> tuple[str, str] | None:
-    """Return the first cell of a table that is no finite number, and what to do about it."""
+    """Return the first cell of a table that is no finite number, and advice."""
     for title, values in _columns(x):
         found = _fault(values, numeric=True) if title else None
         if found is None:
@@ -44,7 +44,7 @@ def fault(x: Any) -> tuple[str, str] | None:
 
 
 def target(function: str, y: Any, *, numeric: bool) -> None:
-    """Raise for a gap in y (N,) or (N, K), with `numeric` also for what is no number."""
+    """Raise for a gap in y (N,) or (N, K), with `numeric` also for a value that is no number."""
     checks.unmasked(function, "y", y)
     for title, values in _columns(y):
         found = _fault(values, numeric=numeric)
@@ -66,7 +66,7 @@ def target(function: str, y: Any, *, numeric: bool) -> None:
 def _columns(table: Any) -> Iterator[tuple[str, npt.NDArray[Any]]]:
     """Yield title and values (N,) of the columns of a frame or array; "" is the title of a vector.
 
-    Nothing for what is neither: scikit-learn says what is wrong with it.
+    Yields nothing for other values, for which scikit-learn raises.
     """
     try:
         names = getattr(table, "columns", None)
@@ -91,7 +91,7 @@ def _columns(table: Any) -> Iterator[tuple[str, npt.NDArray[Any]]]:
 def _fault(values: npt.NDArray[Any], *, numeric: bool) -> tuple[int, str] | None:
     """Return row and text of the first value that is missing or infinite ("NaN" or "inf").
 
-    With `numeric` also of what is no number.
+    With `numeric` also of a value that is no number.
     """
     if values.size == 0:
         return None
@@ -134,7 +134,8 @@ def numbers(function: str, name: str, value: Any) -> None:
     Raises
     ------
     TypeError, ValueError
-        Naming the argument, and the column of times, of which some libraries make nanoseconds.
+        Naming the argument. Also for a column of times, which some libraries turn into
+        nanoseconds.
     """
     checks.unmasked(function, name, value)
     for title, values in _columns(value):

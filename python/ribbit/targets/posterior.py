@@ -61,9 +61,10 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         Rows ``(N, *input_shape)``: any real dtype, byte order or strides. The names of the columns
         of a frame (pandas, polars) are kept: frames of new inputs are matched by name. Images
         (N, H, W, C) of uint8 stay bytes and are scaled to [0, 1] while they are read: a quarter of
-        the memory. In
-        device memory (CuPy, or anything with the CUDA array interface or DLPack): everything runs
-        on the device, and positions are CuPy arrays. A memory-mapped file (``np.load(path,
+        the memory.
+
+        In device memory (CuPy, or anything with the CUDA array interface or DLPack): everything
+        runs on the device, and positions are CuPy arrays. A memory-mapped file (``np.load(path,
         mmap_mode="r")``, rows one behind the other) stays where it lies: a step reads its rows
         there, and converts what is no `dtype` then; the bits are those of the rows in memory.
     y : array
@@ -196,10 +197,10 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
 
     Notes
     -----
-    Samplers call `value_and_grad` of a subclass or a wrapper that replaces it, from Python, and
-    then run nothing natively. BBB, LaplaceApproximation, MCDropout and ``init="ensemble"`` need
-    more than that and refuse it. One that replaces `log_prior` or `log_likelihood` alone is refused
-    by all.
+    A subclass or a wrapper may replace `value_and_grad`. Samplers then call it from Python and run
+    nothing natively. BBB, LaplaceApproximation, MCDropout and ``init="ensemble"`` need more than
+    `value_and_grad` and refuse such a target. All refuse one that replaces `log_prior` or
+    `log_likelihood` alone.
 
     References
     ----------

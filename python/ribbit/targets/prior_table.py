@@ -117,8 +117,8 @@ def resolve(
     noises : int, default 1
         How many there are.
     dtype : numpy.dtype, optional
-        Of the positions, whose numbers must hold what is computed from the scales of the priors.
-        None: nothing is computed.
+        Dtype of the positions, in which squares of the scales must be normal numbers. None: they
+        are not checked.
 
     Returns
     -------

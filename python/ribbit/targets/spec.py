@@ -476,7 +476,7 @@ def digest(*parts: Any) -> str:
 
 
 def log_noise_prior(function: str, likelihood: Likelihood) -> Prior | None:
-    """Return the prior of a learned noise, None where no noise is learned."""
+    """Return the prior of a learned noise, None if no noise is learned."""
     if not likelihood.learns_noise:
         return None
     prior = getattr(likelihood, "log_noise_prior", None)

@@ -51,8 +51,7 @@ class Units:
     Attributes
     ----------
     x_mean, x_scale : (*input_shape) float64 array or None
-        What inputs are shifted and divided by, see `columns.spread`; None if inputs are bytes or
-        tokens.
+        Inputs are shifted and divided by these, see `columns.spread`; None for bytes and tokens.
     y_mean, y_scale : (J,) float64 array or None
         The same of the targets; None where they have no unit (labels, counts).
     """

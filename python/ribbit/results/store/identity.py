@@ -53,7 +53,7 @@ def difference(
     now: dict[str, Any],
     kept: int | None = None,
 ) -> ValueError | None:
-    """Return an error that names the first value of `now` that differs from that of the folder.
+    """Return an error that names the first value of `now` that differs from the folder's.
 
     `kept`: draws in the folder.
     """
@@ -73,7 +73,7 @@ def difference(
 
 
 def _advice(folder: Path, name: str, old: Any, new: Any, kept: int | None) -> str:
-    """Say how to go on with a run that is asked for more, else where another one may go."""
+    """Return how to make more draws or epochs of a run, else how to keep another run."""
     more = isinstance(old, int) and isinstance(new, int) and new > old
     if name in ("num_draws", "num_epochs") and more:
         call = f"fit({new - old}" if kept is None else f"sample({new - kept}"

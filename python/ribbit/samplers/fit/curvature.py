@@ -77,7 +77,7 @@ def mode_near(
 ) -> Mode:
     """Make at most `steps` damped Newton steps from theta (P,), and look at the curvature there.
 
-    They end where a further one would gain fewer than `enough` nats, or what rounding hides.
+    They end if a further one would gain fewer than `enough` nats, or less than rounding errors.
 
     A step goes along (curvature + damping)^-1 gradient of the subset's parameters; the damping, a
     multiple of the curvature's diagonal, is 0 as long as the log density gains what a parabola says

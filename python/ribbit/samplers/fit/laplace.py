@@ -39,7 +39,7 @@ __all__ = ["LaplaceApproximation"]
 
 _MOST = 5_000  # parameters of a covariance: a matrix of 200 MB, factors of 10^11 operations
 _POLISH, _POLISH_LARGE = 100, 10  # steps by default
-# They converge slowly where the network bends: of more parameters than these they end near enough.
+# They converge slowly if the network bends: with more parameters than these they end near the mode.
 _EXACT, _NEAR = 100, 0.1  # share of the nats that the summary allows
 
 

@@ -219,7 +219,7 @@ class SWAG:
         with together(name, self._stepper.density.group) as ranks:
             if num_epochs is None and isinstance(resume, SWAGFit) and resume.count:
                 num_epochs = 0
-            # weights to keep are those that it goes on from
+            # init=0: without epochs of Adam SWAG collects from any start
             epochs = epochs_of(name, num_epochs, self._stepper, init=0, resume=resume, store=None)
             more = checks.integer(name, "swag_epochs", swag_epochs, minimum=0, maximum=2**39)
             if epochs + more == 0:

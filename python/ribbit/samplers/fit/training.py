@@ -55,14 +55,14 @@ __all__ = [
 _ALIKE = ("sampler", "settings", "num_epochs", "swag_epochs", "seed")
 
 
-# Steps of training by default; a step of more rows than these makes it fewer, down to the fewest.
+# Steps of training by default. If a step has more rows than a large batch, there are fewer steps.
 _STEPS, _FEWEST_STEPS, _LARGE_BATCH = 10_000, 2_000, 1_024
 
 
 def default_epochs(batches: int, rows: int, schedule: Schedule | None = None) -> int:
-    """Return how many epochs a fit makes by default: those of its schedule, else of enough steps.
+    """Return the default number of epochs: the length of the schedule, else enough steps.
 
-    `batches`: steps of an epoch; `rows`: of a step.
+    `batches`: steps per epoch; `rows`: rows per step.
     """
     steps = min(max(_STEPS * _LARGE_BATCH // max(rows, 1), _FEWEST_STEPS), _STEPS)
     if schedule is not None and schedule.kind in ("cosine", "cyclical"):
@@ -79,7 +79,7 @@ def epochs_of(
     resume: Any,
     store: Any,
 ) -> int:
-    """Return the epochs that are asked for, or the default's.
+    """Return the checked number of epochs, or the default.
 
     Raises
     ------
@@ -209,8 +209,8 @@ def train(
     fit : function of a state
         The fit so far, for exceptions.
     collect : Collection, optional
-        What keeps the weights at the ends of the epochs that follow `epochs`, and whose stepper
-        makes their steps.
+        Keeps the weights at the ends of the epochs that follow `epochs`; its stepper makes their
+        steps.
     ranks : Together
         On which the fit is made.
     store : FitStore or FollowedFit, optional

@@ -99,7 +99,7 @@ def batch_size(function: str, value: int | None, rows: int | None) -> int | None
 
 
 def starts(function: str, init: Any, *arguments: Any, **options: Any) -> Any:
-    """Return what `init.starts`, or `init.fitted` with options, gives: positions, and a report."""
+    """Return the result of `init.starts`, or with options of `init.fitted`, checked."""
     found = (init.fitted if options else init.starts)(*arguments, **options)
     positions = found[0] if options and isinstance(found, tuple) and len(found) == 2 else found
     if not hasattr(positions, "ndim") or (options and positions is found):
@@ -111,7 +111,7 @@ def starts(function: str, init: Any, *arguments: Any, **options: Any) -> Any:
 
 
 def check_progress(function: str, progress: object) -> None:
-    """Raise TypeError for what is neither a bool, None nor a function to call."""
+    """Raise TypeError unless `progress` is a bool, None or a function to call."""
     if isinstance(progress, type) or not (
         progress is None or isinstance(progress, bool | np.bool_) or callable(progress)
     ):
@@ -122,7 +122,7 @@ def check_progress(function: str, progress: object) -> None:
 
 
 def check_resume(function: str, resume: object) -> None:
-    """Raise TypeError for what is neither draws nor a state of a sampler."""
+    """Raise TypeError unless `resume` is None, draws or a state of a sampler."""
     if resume is None or isinstance(resume, Draws | AnyState):
         return
     hint = ""

@@ -191,7 +191,7 @@ class Run:
         self.seconds: float | None = None
         owed = max(0, state.warmup - state.step)
         statistics = dict(sampler.statistics)
-        # Of thinned runs the draws alone would not tell how many transitions diverged.
+        # The draws of a thinned run do not tell how many transitions diverged.
         self._counts = calendar.period > 1 and "diverging" in statistics
         if self._counts:
             statistics["divergences"] = "int64"
@@ -386,7 +386,7 @@ class Run:
         return _Made(state, position, info, int(keep), batch)
 
     def _counted(self, made: _Made) -> dict[str, Array]:
-        """Return what is kept of the statistics, with all divergences since the draw before."""
+        """Return the statistics to keep, with all divergences since the draw before."""
         info = dict(made.info)
         found = info.pop("divergences", info.get("diverging"))
         if not self._counts:
@@ -446,7 +446,7 @@ class Run:
         )
 
     def _state(self) -> AnyState:
-        """Return where the run is, with what was counted since the last draw."""
+        """Return the state of the run, with the divergences since the last draw."""
         state = self.state
         if isinstance(state, StochasticState) or state.divergences is self._divergences:
             return state
@@ -660,7 +660,7 @@ class Run:
         return bool(far.any())
 
     def _undefined(self, stats: dict[str, Array]) -> str:
-        """Say that divergent steps of a target in Python led to where it is NaN; "" otherwise."""
+        """Return a warning if steps diverged because a target in Python was NaN, else ""."""
         if not (self.sampler._density.undefined and "diverging" in stats):
             return ""
         if not to_host(verdicts.divergences(stats)).any():

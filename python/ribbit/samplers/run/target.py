@@ -149,7 +149,7 @@ class Density:
         return value, grad
 
     def not_finite(self, position: Array, largest: float, rate: str) -> str:
-        """Say why steps from a position (P,) left the finite numbers, and what to do.
+        """Return why steps from a position (P,) left the finite numbers, and advice.
 
         `largest`: the largest finite |gradient|; `rate`: what to make smaller.
         """

@@ -1,8 +1,8 @@
 """Which step size keeps the energy of all rows: short pilot runs before a run with "auto".
 
-Chains of the pilot's own, 4 or, where P < 500, more, descend by Adam from ``target.init``, those
-that stay behind go on from where others are, then they try
-step sizes from large to small, each judged by the energy of all rows, U = minus the log density. In
+Chains of the pilot's own, 4 or, where P < 500, more, descend by Adam from ``target.init``. Chains
+that stay behind go on from the positions of others. Then they try step sizes from large to small,
+each judged by the energy of all rows, U = minus the log density. In
 equilibrium the mean of U lies P/2 above its minimum for a Gaussian, so an excess of x P/2 means
 variances that are too large by the share x on average. The first step size whose excess is at most
 2 % of P/2 is taken. The pilot depends on the target, the options and
@@ -46,7 +46,7 @@ _EPOCHS, _FEWEST, _MOST = 30, 500, 2_000  # of the descent; steps
 _DOWN = 2.0  # nats per parameter above the lowest chain: in equilibrium it is half a nat
 _PERIOD = 0.5  # energy drift: time of a trial in units of 1 / friction
 _TRIAL = 4_000  # steps of it, at most, but for a whole sweep
-_LONGEST = 8  # times as many where they do not tell
+_LONGEST = 8  # times as many if they do not decide
 _LOOKS = 10  # at the energy, in the second half of a stretch
 
 
@@ -232,7 +232,7 @@ class _Search:
         return near
 
     def _lowest(self, position: Array) -> Array:
-        """Put chains that are not down yet where others are: huge gradients would judge steps."""
+        """Move chains that are not down yet to others: their huge gradients would judge steps."""
         energy = self._energies(position)
         order = np.arange(len(energy))
         down = order[energy <= np.nanmin(energy) + _DOWN * self._density.dim]
