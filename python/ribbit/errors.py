@@ -119,7 +119,7 @@ class GroupError(ValueError):
 
 
 class RibbitWarning(UserWarning):
-    """The base of every warning of the library: a result may be wrong, incomplete or useless.
+    """Base of every warning of the library: a result may be wrong, incomplete or useless.
 
     Examples
     --------

@@ -174,7 +174,7 @@ def open_run(path: str | os.PathLike[str], *, rescue: bool = False) -> Draws | F
     if not folder.is_dir():
         raise NotADirectoryError(
             f"[{name}] expected the folder of a run, got a file: {folder} (rb.load_draws and "
-            "rb.load_fit read what save wrote)"
+            "rb.load_fit read saved files)"
         )
     if not checkpoint.exists(folder):
         raise FileNotFoundError(

@@ -88,7 +88,7 @@ def summary(value: object) -> str:
 def none_of_its_own(what: str, known: Iterable[str]) -> str:
     """Return the end of an error for a class that the core does not know."""
     return (
-        f": a {what} is one of rb.{', rb.'.join(known)}, classes of your own have no native code "
+        f": use one of rb.{', rb.'.join(known)}. Classes of your own have no native code "
         "(rb.CallableDensity takes any log density)"
     )
 

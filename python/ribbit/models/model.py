@@ -97,8 +97,8 @@ class Model:
             if not layers.is_layer(layer):
                 got = checks.summary(layer)
                 raise TypeError(
-                    f"[Model] expected layer {index} as a layer object, got {got}: layers are "
-                    "those of ribbit, such as rb.Dense(1); rb.torch.posterior takes any module"
+                    f"[Model] expected layer {index} as a layer object, got {got}: use "
+                    "layers of ribbit, such as rb.Dense(1), or rb.torch.posterior for any module"
                 )
             with written.layer(str(index), layer):
                 value = layer.compile(written, value)

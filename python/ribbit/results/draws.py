@@ -123,7 +123,7 @@ class Draws:
         wanted = getattr(self.predictive, "full_dim", own)
         if isinstance(wanted, int) and wanted != dim:
             raise ShapeError(
-                f"[{name}] positions must have {wanted} parameters, those of predictive, got {dim}"
+                f"[{name}] positions must have the {wanted} parameters of predictive, got {dim}"
             )
 
     def __len__(self) -> int:

@@ -212,5 +212,5 @@ class Layer(Protocol):
 
 
 def is_layer(value: object) -> bool:
-    """Tell whether `value` is a layer object of ours: a class is none, nor is one of a user."""
+    """Tell whether `value` is a layer object of this package, not a class or a user's layer."""
     return type(value).__module__.rpartition(".")[0] == __package__ and isinstance(value, Layer)

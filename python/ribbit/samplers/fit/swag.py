@@ -225,7 +225,7 @@ class SWAG:
             if epochs + more == 0:
                 raise ValueError(
                     f"[{name}] expected num_epochs or swag_epochs >= 1, got 0 and 0: "
-                    "the spread is that of the weights while training goes on"
+                    "the spread comes from the weights during training"
                 )
             start = begin(name, init, resume, SWAGFit, self.settings, self._members, seed)
             if resume is not None and resume.count and epochs:

@@ -331,9 +331,9 @@ class MCLMC(Sampler):
         info : dict of (C,) arrays
             Statistics of the last step: lp, energy_error, energy_variance (mean of the squared
             errors since warmup, divided by P), diverging, n_steps (gradients), step_size,
-            decoherence_length; divergences counts those of all steps of the call. Of the last
-            transition of the adjusted form: lp, acceptance_rate,
-            accepted, diverging, energy_error, n_steps, step_size, trajectory_length, capped.
+            decoherence_length, and divergences, their number in all steps of the call. Of the last
+            transition of the adjusted form: lp, acceptance_rate, accepted, diverging, energy_error,
+            n_steps, step_size, trajectory_length, capped.
         """
         count = checks.integer("MCLMC.step", "num_steps", num_steps, minimum=1, maximum=2**39)
         return self._advance(self._adopt("MCLMC.step", state, None), count, None)

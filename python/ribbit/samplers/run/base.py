@@ -564,10 +564,8 @@ class Sampler(ABC):
             if single:
                 position = self._density.xp.concat([position] * ids.shape[0], axis=0)
             elif position.shape[0] != ids.shape[0]:
-                whole, given = (
-                    self._density.full_dim,
-                    getattr(init, "shape", None) or np.shape(init),
-                )
+                whole = self._density.full_dim
+                given = getattr(init, "shape", None) or np.shape(init)
                 raise ShapeError(
                     f"[{name}] expected init ({whole},) or ({ids.shape[0]}, {whole}) for "
                     f"{ids.shape[0]} chain{'s' if len(ids) > 1 else ''}, got shape {given}"
@@ -666,9 +664,8 @@ class Sampler(ABC):
                 )
             x, y = predict_at
         if quantiles is not None:
-            probabilities(
-                name, quantiles, ends=True, argument="quantiles"
-            )  # used or not: wrong ones are an error
+            # Used or not: wrong ones are an error.
+            probabilities(name, quantiles, ends=True, argument="quantiles")
         return RunningPrediction(
             self._density.target,
             x,

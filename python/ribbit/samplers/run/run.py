@@ -667,7 +667,7 @@ class Run:
             return ""
         return (
             " The log density or its gradient was NaN at finite parameters. Correct the target "
-            "there: chains do not go where it is NaN"
+            "there: chains cannot enter such a region"
         )
 
     def _warn_stuck(self, name: str, stats: dict[str, Array], undefined: str) -> bool:

@@ -275,7 +275,7 @@ def _no_executor(function: str, executor: Any, more: str = "") -> TypeError:
 
 
 def _called(function: str, executor: Any) -> Any:
-    """Return what a callable makes, which is called without arguments."""
+    """Return the result of a call without arguments."""
     try:
         return executor()
     except TypeError as error:
