@@ -5,6 +5,7 @@ import sys
 import pytest
 
 import ribbit as rb
+from ribbit._arrays import packages
 
 NAMES = ("jax", "numpyro", "pymc", "sklearn", "torch")
 
@@ -20,8 +21,11 @@ def test_torch_is_imported_when_it_is_asked_for(monkeypatch):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_package_that_is_missing_is_named_with_its_command(name, monkeypatch):
+    def room(place):
+        raise packages.missing(f"ribbit.{place}", place)
+
     monkeypatch.delattr(rb, name, raising=False)
-    monkeypatch.setitem(sys.modules, f"ribbit.{name}", None)
+    monkeypatch.setattr(rb, "_room", room)
     with pytest.raises(AttributeError, match=rf'import ribbit\.{name}.*pip install "ribbit\['):
         getattr(rb, name)
     assert not hasattr(rb, name)
