@@ -2,7 +2,8 @@
 
 The UCI sets of the development data, their first five splits, and scikit-learn's diabetes with five
 splits of the same kind. Mean test NLL per row in the units of y, of `BNNRegressor` with nothing
-set, of a Gaussian process and of gradient-boosted trees at nine quantiles.
+set, of a Gaussian process and of gradient-boosted trees at nine quantiles. Mean test NLL per row of
+labels, of `BNNClassifier` with nothing set and with a known sd, and of logistic regression.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from benchmarks.harness import machine
 from benchmarks.harness.pages import Table, facts, markdown
 from benchmarks.harness.stopping import until_stopped
 from benchmarks.studies import effective_lines as lines_of
+from benchmarks.studies.class_sets import CLEAN, NOISY
 from benchmarks.workloads.digits import data_folder
 
 DOCUMENT = machine.ROOT / "docs" / "sklearn_defaults.md"
@@ -35,6 +37,11 @@ LEVELS = tuple(i / 10 for i in range(1, 10))  # of the trees
 FLOOR = 1e-3  # of the trees' sd, in sds of y: quantiles that coincide have no density
 WANTED, SECONDS = 4, 60.0  # sets on which each rival is beaten; of a fit
 CORES = 2
+CLASSES = {**CLEAN, **NOISY}
+LEARNED, KNOWN, LOGISTIC = "BNNClassifier", "prior_scale=2", "logistic regression"
+CLASS_SPLITS = 2
+CLEAN_LOSS, NOISY_LOSS = 0.01, 0.02  # NLL more than logistic regression's; than with a known sd
+COST = 1.5  # CPU seconds over those with a known sd
 PREAMBLE = """
 Written by `python -m benchmarks.sklearn_defaults --write`. Test negative log likelihood per row in
 the units of y, means over five splits (nine tenths of the rows train).
@@ -50,11 +57,18 @@ the units of y, means over five splits (nine tenths of the rows train).
   median and of the sd that the line through them and the quantiles of a standard normal has, at
   least 0.1 % of the sd of y. On wine, whose y takes six values, a density of y can be made as high
   as one likes at those values; a normal one keeps the rivals comparable.
+- **BNNClassifier**: `ribbit.sklearn.BNNClassifier(random_state=0)`, nothing else set, and the same
+  with `prior_scale=2`. Means over two splits. Four sets are scikit-learn's, with a quarter of the
+  rows for the test. The labels of the other sets have noise: `benchmarks/studies/class_sets.py`
+  makes them.
+- **Logistic regression**: `LogisticRegression(max_iter=10_000)` on standardised columns.
 """
 
 
 def load(name: str, split: int) -> Split:
     """Return x, y of the training rows and x, y of the test rows, raw."""
+    if name in CLASSES:
+        return CLASSES[name](split)
     if name == "diabetes":
         from sklearn.datasets import load_diabetes
 
@@ -122,6 +136,38 @@ def run_trees(data: Split, seed: int) -> Line:
     return _normal(y_test, quantiles[len(LEVELS) // 2], sd) | {"seconds": seconds}
 
 
+def run_classifier(data: Split, **given: Any) -> Line:
+    """Fit `BNNClassifier` with nothing set but `given`."""
+    from ribbit.sklearn import BNNClassifier
+
+    x, y, x_test, y_test = data
+    begin, cpu = time.perf_counter(), time.process_time()
+    found = BNNClassifier(random_state=0, **given).fit(x, y)
+    return {
+        "nll": -found.log_score(x_test, y_test),
+        "accuracy": found.score(x_test, y_test),
+        "seconds": time.perf_counter() - begin,
+        "cpu_seconds": time.process_time() - cpu,
+        "draws": found.n_draws_,
+        "converged": found.converged_,
+    }
+
+
+def run_logistic(data: Split, seed: int) -> Line:
+    """Fit logistic regression on standardised columns."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import log_loss
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    del seed
+    x, y, x_test, y_test = data
+    begin = time.perf_counter()
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=10_000)).fit(x, y)
+    seconds = time.perf_counter() - begin
+    return {"nll": float(log_loss(y_test, model.predict_proba(x_test))), "seconds": seconds}
+
+
 def _normal(y: Any, mean: Any, sd: Any) -> Line:
     """Return the scores of normal predictions."""
     z = (y - mean) / sd
@@ -134,6 +180,13 @@ def _normal(y: Any, mean: Any, sd: Any) -> Line:
 
 
 ENTRIES = {OURS: run_ours, PROCESS: run_process, TREES: run_trees}
+CLASS_ENTRIES = {
+    LEARNED: lambda data, seed: run_classifier(data),
+    KNOWN: lambda data, seed: run_classifier(data, prior_scale=2.0),
+    LOGISTIC: run_logistic,
+}
+ALL = {**ENTRIES, **CLASS_ENTRIES}
+EVERY = (*SETS, *CLASSES)
 
 
 def read(path: Path) -> dict[tuple[str, int, str], Line]:
@@ -174,6 +227,50 @@ def means(lines: dict[tuple[str, int, str], Line]) -> Table:
     return "Means over the splits", head, rows
 
 
+def class_means(lines: dict[tuple[str, int, str], Line]) -> Table:
+    """Means over the splits of the sets with labels."""
+    rows = []
+    for name in CLASSES:
+        cells = [name, "clean" if name in CLEAN else "noisy"]
+        for entry in CLASS_ENTRIES:
+            found = of(lines, name, entry)
+            cells.append(f"{_mean(found, 'nll'):.3f}" if found else "-")
+        for entry in (LEARNED, KNOWN):
+            found = of(lines, name, entry)
+            calm = sum(line["converged"] is True for line in found)
+            cells += [f"{_mean(found, 'cpu_seconds'):.1f}", f"{calm}/{len(found)}"] if found else []
+        rows.append(cells + ["-"] * (9 - len(cells)))
+    head = ["set", "labels", *(f"{entry}: NLL" for entry in CLASS_ENTRIES)]
+    for entry in (LEARNED, KNOWN):
+        head += [f"{entry}: CPU seconds", "converged"]
+    return "Classes, means over the splits", head, rows
+
+
+def class_verdicts(lines: dict[tuple[str, int, str], Line]) -> list[list[str]]:
+    """On which sets the classifier loses to whom, and what it costs."""
+    rows = []
+    for sets, rival, limit in ((CLEAN, LOGISTIC, CLEAN_LOSS), (NOISY, KNOWN, NOISY_LOSS)):
+        pairs = [(of(lines, name, LEARNED), of(lines, name, rival)) for name in sets]
+        lost = [_mean(own, "nll") - _mean(its, "nll") for own, its in pairs if own and its]
+        good = sum(one <= limit for one in lost)
+        kind = "clean" if sets is CLEAN else "noisy"
+        what = f"NLL of classes at most {limit} above that of {rival}, {kind} labels"
+        cells = [what, f"{good} of {len(sets)} sets", f">= {len(sets)}"]
+        rows.append([*cells, "yes" if good == len(sets) else "no"])
+        mean = float(np.mean(lost)) if lost else float("nan")
+        cells = [f"mean of those differences, {kind} labels", f"{mean:.3f}", "< 0"]
+        rows.append([*cells, "yes" if mean < 0.0 else "no"])
+    own, its = (
+        sum(_mean(of(lines, name, entry), "cpu_seconds") for name in CLASSES)
+        if all(of(lines, name, entry) for name in CLASSES)
+        else float("nan")
+        for entry in (LEARNED, KNOWN)
+    )
+    cells = [f"CPU seconds of {LEARNED} over those with {KNOWN}", f"{own / its:.2f}", f"<= {COST}"]
+    rows.append([*cells, "yes" if own <= COST * its else "no"])
+    return rows
+
+
 def verdicts(lines: dict[tuple[str, int, str], Line]) -> Table:
     """On how many sets each rival is beaten, and how long a fit takes."""
     rows = []
@@ -200,6 +297,7 @@ def verdicts(lines: dict[tuple[str, int, str], Line]) -> Table:
     ]
     cells = ["converged on every split", f"{len(calm)} of {len(SETS)} sets", f">= {WANTED}"]
     rows.append([*cells, "yes" if len(calm) >= WANTED else "no"])
+    rows += class_verdicts(lines)
     return "Verdicts", ["what", "found", "wanted", "met"], rows
 
 
@@ -210,9 +308,9 @@ def _mean(lines: list[Line], what: str) -> float:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; 1 where the defaults miss what was wanted."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sklearn_defaults")
-    parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
-    parser.add_argument("--splits", type=int, default=5, help="first splits of each set")
-    parser.add_argument("--entries", nargs="+", choices=list(ENTRIES), default=list(ENTRIES))
+    parser.add_argument("--sets", nargs="+", choices=EVERY, default=list(EVERY))
+    parser.add_argument("--splits", type=int, default=5, help="first splits; of classes 2")
+    parser.add_argument("--entries", nargs="+", choices=list(ALL), default=list(ALL))
     parser.add_argument("--again", action="store_true", help="also what is there")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--write", type=Path, nargs="?", const=DOCUMENT)
@@ -221,20 +319,24 @@ def main(arguments: list[str] | None = None) -> int:
     wanted = itertools.product(range(given.splits), given.sets, given.entries)
     with until_stopped() as stop:
         for split, name, entry in wanted:
+            if entry not in (CLASS_ENTRIES if name in CLASSES else ENTRIES):
+                continue
+            if name in CLASSES and split >= CLASS_SPLITS:
+                continue
             if not given.again and (name, split, entry) in lines:
                 continue
             begin = lines_of.header(name, entry, split)
             with warnings.catch_warnings():
                 # Chains that stay in their modes; bounds of a kernel's lengths that are reached.
                 warnings.simplefilter("ignore")
-                found = ENTRIES[entry](load(name, split), split)
+                found = ALL[entry](load(name, split), split)
             line = {**begin, "set": name, "split": split, "entry": entry, **found}
             line["load"] = [begin["load"][0], lines_of.load()]
             lines_of.append(line, given.results)
             lines[name, split, entry] = line
             shown = {key: value for key, value in found.items() if key != "summary"}
             print(name, split, entry, json.dumps(shown), flush=True)
-    tables = [verdicts(lines), means(lines)]
+    tables = [verdicts(lines), means(lines), class_means(lines)]
     for row in tables[0][2]:
         print("  ".join(row))
     if given.write is not None:
