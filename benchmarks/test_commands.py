@@ -181,8 +181,11 @@ def test_sklearn_defaults_goes_on_from_its_lines(tmp_path: Path) -> None:
     """What is there is not run again; the verdicts are those of the file."""
     pytest.importorskip("sklearn")
     path, page = tmp_path / "lines.jsonl", tmp_path / "page.md"
-    for name in sklearn_defaults.SETS:
-        for nll, entry in enumerate(sklearn_defaults.ENTRIES):
+    study = sklearn_defaults
+    for name in study.EVERY:
+        for nll, entry in enumerate(
+            study.CLASS_ENTRIES if name in study.CLASSES else study.ENTRIES
+        ):
             line = effective_lines.header(name, entry, 0) | {"set": name, "split": 0}
             line |= {"entry": entry, "nll": float(nll), "rmse": 1.0, "coverage": 0.9}
             line |= {"seconds": 9.0, "cpu_seconds": 12.0, "converged": name != "yacht"}
@@ -191,6 +194,8 @@ def test_sklearn_defaults_goes_on_from_its_lines(tmp_path: Path) -> None:
     assert run("sklearn_defaults", *arguments) == 0
     assert "| wine | 1 | 0.000 | 1.000 | 2.000 | 1 | 0.9 | 9, 9" in page.read_text()
     assert "| converged on every split | 4 of 5 sets | >= 4 | yes |" in page.read_text()
+    assert "| iris | clean | 0.000 | 1.000 | 2.000 | 12.0 | 1/1 | 12.0 | 1/1 |" in page.read_text()
+    assert "noisy labels | 15 of 15 sets | >= 15 | yes |" in page.read_text()
 
 
 def test_scaling(

@@ -21,7 +21,7 @@ from ribbit.targets.priors import HalfNormal, Normal
 
 __all__ = ["BNNClassifier"]
 
-_WIDEST = 8.0  # scale of the half-normal prior of the output layer's sd
+_WIDEST = 6.0  # scale of the half-normal prior of the output layer's sd
 _KNOWN = 2.0  # sd of every layer, for methods that do not learn it
 
 
@@ -39,7 +39,7 @@ class BNNClassifier(ClassifierMixin, BNN):
     prior_scale : float or "auto", default "auto"
         Sd of the normal prior of every weight, divided by the root of its layer's inputs, and of
         every bias. "auto" with "mclmc", "hmc" and "nuts" is 1 in the hidden layers. The chains
-        learn the sd of the output layer with the weights, from a half-normal prior of scale 8. It
+        learn the sd of the output layer with the weights, from a half-normal prior of scale 6. It
         becomes large if the columns separate the classes, and small if labels are noisy. "auto"
         with other methods is 2 in every layer.
     draws, chains, warmup, thin, epochs, learning_rate, batch_size, dropout_rate
