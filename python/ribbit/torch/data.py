@@ -187,9 +187,9 @@ def read(function: str, data: Any, dtype: torch.dtype, *, in_memory: bool) -> Ro
         )
     if not isinstance(given, DataLoader | Dataset):
         x, y = _pair(function, data, dtype)
-        found = _whole(x, y, size)
-        found.columns = checks.column_names(function, "x", data[0])
-        return found
+        pair = _whole(x, y, size)
+        pair.columns = checks.column_names(function, "x", data[0])
+        return pair
     count: int = len(data)
     if count == 0:
         raise ShapeError(f"[{function}] expected a Dataset of at least one row, got none")
