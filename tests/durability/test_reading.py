@@ -9,6 +9,7 @@ import pytest
 import ribbit as rb
 from ribbit.results.store import layout
 from ribbit.results.store.columns import decoded, encoded
+from ribbit.results.store.stored import StoredStatistics
 from tests.durability.lines import posterior
 from tests.durability.reads import read_often, read_while, whole_run
 
@@ -68,6 +69,16 @@ def test_lazy_draws_are_those_in_memory(
     assert now.summary(AT).text == then.summary(AT).text
     disk.save(tmp_path / "draws.npz")
     assert np.array_equal(rb.load_draws(tmp_path / "draws.npz").positions, ram.positions)
+
+
+def test_opening_a_folder_reads_no_statistics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _hmc().sample(5, store=tmp_path / "run", **CALL)
+    asked: list[str] = []
+    monkeypatch.setattr(StoredStatistics, "__getitem__", lambda _, name: asked.append(name))
+    assert rb.open_run(tmp_path / "run").positions.shape[:2] == (3, 5)
+    assert asked == []
 
 
 def test_others_read_the_folder(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def test_native_chains_turn_round_where_a_rate_overflows(dtype):
         rb.mlp(1, (), 1),
         x,
         np.ones(40),
-        prior=rb.Normal(1e30),
+        prior=rb.Normal(1e15),
         likelihood=rb.Poisson(),
         dtype=dtype,
     )

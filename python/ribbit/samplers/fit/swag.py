@@ -297,13 +297,12 @@ class SWAG:
             return
         size = self._stepper.batch_size or every or 1
         warn(
-            f"[{name}] expected draws that spread as the posterior does, got ones whose mean "
-            f"energy lies {max(0.0, float(np.mean(above))):.2g} nats above that of their mean, "
-            f"the posterior's about {wanted:.2g}: the weights hardly moved while they were "
-            "collected, so predictions are nearly those of the means alone. Take a smaller "
-            f"batch_size, such as {max(1, min(16, size // 4))}, and a larger swag_learning_rate, "
-            f"such as {10.0 * self.settings['swag_learning_rate']:g}; LaplaceApproximation and HMC "
-            "spread as the posterior does",
+            f"[{name}] expected draws that spread as the posterior does, got "
+            f"{max(0.0, float(np.mean(above))):.2g} nats more energy than at the mean, in place of "
+            f"about {wanted:.2g}: the weights hardly moved while they were collected, so "
+            "predictions are nearly those of the mean weights. Take a smaller batch_size, such as "
+            f"{max(1, min(16, size // 4))}, and a larger swag_learning_rate, such as "
+            f"{10.0 * self.settings['swag_learning_rate']:g}; or use LaplaceApproximation or HMC",
             FitWarning,
         )
 
