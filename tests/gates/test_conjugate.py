@@ -219,9 +219,30 @@ def test_a_single_chain_is_enough():
     assert agreement(batched, mean, sd).holds
 
 
-def test_learned_noise_agrees_with_quadrature():
-    # theta and log_noise: the marginal of log_noise on a grid, theta integrated out in closed form
+@pytest.mark.parametrize("per_output", [False, True])
+def test_learned_noise_agrees_with_quadrature(per_output):
+    # theta and log_noise: the marginal of log_noise on a grid, theta integrated out in closed form.
+    # Outputs with noise of their own are independent.
     x, y = data()
+    y = y * np.array([1.0, 3.0]) if per_output else y
+    found = [marginal(x, part) for part in ([y[:, :1], y[:, 1:]] if per_output else [y])]
+    mean, sd = np.array(found).T
+    target = rb.Posterior(
+        rb.mlp(NUM_IN, (), NUM_OUT),
+        x,
+        y,
+        prior=rb.Normal(PRIOR),
+        likelihood=rb.Gaussian(per_output=per_output),
+    )
+    draws = sample(target, warmup=400, step_size="auto", inverse_mass_matrix="adapt")
+    log_noise = draws.positions[:, :, -len(mean) :]
+    assert agreement(log_noise, mean, sd).holds
+    # controls: the noise of the other output, or another one
+    assert not agreement(log_noise, mean[::-1] if per_output else mean + 0.02, sd).holds
+
+
+def marginal(x, y):
+    """Mean and sd of the log noise that all columns of y share."""
     design = np.column_stack([x, np.ones(NUM_ROWS)])
     grid = np.linspace(-2.5, 2.0, 3001)
     log_p = np.empty_like(grid)
@@ -230,19 +251,12 @@ def test_learned_noise_agrees_with_quadrature():
         factor = np.linalg.cholesky(covariance)
         z = np.linalg.solve(factor, y)
         log_p[i] = (
-            -0.5 * np.sum(z**2) - NUM_OUT * np.sum(np.log(np.diag(factor))) - 0.5 * log_noise**2
+            -0.5 * np.sum(z**2) - y.shape[1] * np.sum(np.log(np.diag(factor))) - 0.5 * log_noise**2
         )
     weight = np.exp(log_p - log_p.max())
     weight /= weight.sum()
     mean = weight @ grid
-    sd = np.sqrt(weight @ (grid - mean) ** 2)
-    target = rb.Posterior(
-        rb.mlp(NUM_IN, (), NUM_OUT), x, y, prior=rb.Normal(PRIOR), likelihood=rb.Gaussian()
-    )
-    draws = sample(target, warmup=400, step_size="auto", inverse_mass_matrix="adapt")
-    log_noise = draws.positions[:, :, -1:]
-    assert agreement(log_noise, np.array([mean]), np.array([sd])).holds
-    assert not agreement(log_noise, np.array([mean + 0.02]), np.array([sd])).holds  # control
+    return mean, np.sqrt(weight @ (grid - mean) ** 2)
 
 
 def results():

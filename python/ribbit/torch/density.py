@@ -129,12 +129,7 @@ class ModuleDensity(Evaluation):
         noises = 0 if known is None else known.noises((outputs,))
         log_noise = None if known is None else log_noise_prior(name, known)
         table = prior_table.resolve(
-            name,
-            prior,
-            self.parameters,
-            log_noise=log_noise,
-            noises=noises,
-            dtype=self.dtype,
+            name, prior, self.parameters, log_noise=log_noise, noises=noises, dtype=self.dtype
         )
         if table.scales is not None:
             raise ValueError(

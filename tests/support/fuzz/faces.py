@@ -85,7 +85,7 @@ def sklearn() -> dict[str, Call]:
     return {
         "BNNRegressor": Call(
             parameters(BNNRegressor, Y),
-            {**common, "noise": (0.5, m.without(m.reals(0.0), "text of digits"))},
+            {**common, "noise": (0.5, m.without(m.reals(0.0), "text of digits", "list"))},
         ),
         "BNNRegressor by epochs": Call(trained(BNNRegressor, Y), fitted),
         "BNNRegressor with rows held out": Call(

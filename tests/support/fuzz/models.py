@@ -212,6 +212,8 @@ MODELS: dict[str, Call] = {
     ),
 }
 
+# A scale of the noise, or one for each output.
+EACH = (1.0, m.without(m.reals(0.0, none=True), "list", "tuple", "array"))
 TARGETS: dict[str, Call] = {
     "Normal": Call(
         rb.Normal,
@@ -243,7 +245,7 @@ TARGETS: dict[str, Call] = {
         },
     ),
     "HalfCauchy": Call(rb.HalfCauchy, {"scale": scale()}),
-    "Gaussian": Call(rb.Gaussian, {"scale": positive(1.0, none=True)}),
+    "Gaussian": Call(rb.Gaussian, {"scale": EACH, "per_output": flag(True)}),
     "Gaussian of unknown noise": Call(
         rb.Gaussian, {"log_noise_prior": (NORMAL, m.no("none"), ("prior",))}
     ),
@@ -251,7 +253,7 @@ TARGETS: dict[str, Call] = {
         rb.HeteroscedasticGaussian, {"min_sd": (0.1, m.without(m.reals(0.0), "end"))}
     ),
     "StudentTNoise": Call(
-        rb.StudentTNoise, {"df": positive(4.0), "scale": positive(1.0, none=True)}
+        rb.StudentTNoise, {"df": positive(4.0), "scale": EACH, "per_output": flag(True)}
     ),
     "Posterior": Call(
         rb.Posterior,
