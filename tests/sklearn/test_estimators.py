@@ -404,7 +404,7 @@ def test_chains_learn_the_sd_of_the_output_layer(hidden: tuple[int, ...]) -> Non
     chains = {"method": "hmc", "epochs": None, "draws": 2, "warmup": 2, "chains": 2}
     found = classifier(**chains).set_params(hidden=hidden).fit(x, y > 100.0).posterior_
     extra = [name for name in found.unravel(found.init(seed=0)) if name.startswith("log_")]
-    assert extra == [f"log_scale.{2 * len(hidden)}"]
+    assert extra == [f"log_scale.{2 * len(hidden)}.weight"]
     known = (
         classifier(prior_scale=3.0, **chains).set_params(hidden=hidden).fit(x, y > 100.0).posterior_
     )

@@ -21,7 +21,10 @@ from ribbit.targets.priors import HalfNormal, Normal
 
 __all__ = ["BNNClassifier"]
 
-_WIDEST = 6.0  # scale of the half-normal prior of the output layer's sd
+_WIDEST = 8.0  # scale of the half-normal prior of the sd of the output layer's weights
+# Sd of its biases, log odds of classes. Under the learned sd they made a funnel: where that nears 0
+# a bias stays as the data want it, so that its standardised position runs away.
+_ODDS = 3.0
 _KNOWN = 2.0  # sd of every layer, for methods that do not learn it
 
 
@@ -38,10 +41,10 @@ class BNNClassifier(ClassifierMixin, BNN):
         As in :class:`BNNRegressor`.
     prior_scale : float or "auto", default "auto"
         Sd of the normal prior of every weight, divided by the root of its layer's inputs, and of
-        every bias. "auto" with "mclmc", "hmc" and "nuts" is 1 in the hidden layers. The chains
-        learn the sd of the output layer with the weights, from a half-normal prior of scale 6. It
-        becomes large if the columns separate the classes, and small if labels are noisy. "auto"
-        with other methods is 2 in every layer.
+        every bias. "auto" with "mclmc", "hmc" and "nuts" is 1 in the hidden layers, and 3 for the
+        biases of the output layer. The chains learn the sd of the output layer's weights with the
+        weights, from a half-normal prior of scale 8. It becomes large if the columns separate the
+        classes, and small if labels are noisy. "auto" with other methods is 2 in every layer.
     draws, chains, warmup, thin, epochs, learning_rate, batch_size, dropout_rate
         As in :class:`BNNRegressor`.
     early_stopping, validation_fraction, options, store, max_seconds
@@ -138,15 +141,18 @@ class BNNClassifier(ClassifierMixin, BNN):
         self.class_weight = class_weight
 
     def _prior(self, name: str, network: Model) -> PriorLike:
-        """Return the prior of the network's weights: "auto" learns the sd of the output layer."""
+        """Return the prior of the network: "auto" learns the sd of the output layer's weights."""
         if not isinstance(self.prior_scale, str):
             return super()._prior(name, network)
         checks.choice(name, "prior_scale", self.prior_scale, ("auto",))
         if not methods.learns_scales(self.method):
             return Normal(_KNOWN, fan_in=True)
-        output = Normal(HalfNormal(_WIDEST), fan_in=True, per="layer")
-        hidden = Normal(1.0, fan_in=True)
-        return {f"{len(network.layers) - 1}.*": output, "*": hidden}
+        last = len(network.layers) - 1
+        return {
+            f"{last}.weight": Normal(HalfNormal(_WIDEST), fan_in=True),
+            f"{last}.bias": Normal(_ODDS),
+            "*": Normal(1.0, fan_in=True),
+        }
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> BNNClassifier:
         """Sample or fit the posterior of the network.
