@@ -183,6 +183,25 @@ def test_a_scaler_takes_columns_in_any_order():
         scaler.transform(FRAME[["age"]])
 
 
+def test_columns_of_times_are_refused_in_any_library():
+    polars = pytest.importorskip("polars")
+    days = pd.date_range("2020", periods=len(X))
+    for times in (days, days - days[0]):
+        for frame in (pd.DataFrame, polars.DataFrame):
+            table = frame({"age": X[:, 0], "visit": times})
+            for read in (posterior, lambda x: rb.datasets.standardize(x, Y)):
+                with pytest.raises(TypeError, match=r"\bx\b.*'visit' of times: make numbers of it"):
+                    read(table)
+
+
+def test_far_cells_are_told_with_the_name_of_their_column():
+    table = FRAME.copy()
+    table.loc[17, "height"] = 1e12
+    for read in (lambda x: posterior(x, standardize=True), rb.datasets.standardize):
+        with pytest.warns(rb.errors.ScaleWarning, match="row 17 of x column 'height' is 1e"):
+            read(table)
+
+
 def test_a_tree_has_the_columns_of_the_data(draws):
     pytest.importorskip("arviz_base")
     trees = [draws.to_datatree(x, Y) for x in (X, OTHER)]

@@ -100,6 +100,36 @@ def test_an_interval_covers_new_observations():
         assert rb.metrics.coverage(y[400:], *p.mean_interval(0.9)) < 0.3
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("log_rate", [20.0, 34.5, 40.0, 85.0])
+def test_an_interval_of_large_counts_holds_their_mean(log_rate, dtype):
+    x = np.zeros((20, 1))
+    model = rb.Model([rb.Dense(1)], input_shape=(1,))
+    options = {"prior": rb.Normal(1.0), "likelihood": rb.Poisson(), "dtype": dtype}
+    target = rb.Posterior(model, x, np.zeros(20), **options)
+    hmc = HMC(target, step_size=1e-30, num_leapfrog_steps=1)
+    draws = hmc.sample(8, chains=2, warmup=0, init=np.array([0.0, log_rate]), predict_at=x[:2])
+    for p in (draws.predict(x[:2]), draws.prediction):
+        np.testing.assert_allclose(p.mean, np.exp(log_rate), rtol=1e-14)
+    lower, upper = draws.predict(x[:2]).interval(0.9)
+    assert (lower <= p.mean).all()
+    assert (p.mean <= upper).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_probabilities_of_classes_sum_to_one_in_float64(dtype):
+    x = np.random.default_rng(5).normal(size=(40, 2))
+    options = {"prior": rb.Normal(1.0), "likelihood": rb.Categorical(), "dtype": dtype}
+    target = rb.Posterior(rb.mlp(2, (6,), 3), x, np.arange(40) % 3, **options)
+    draws = HMC(target, step_size=0.01, num_leapfrog_steps=3).sample(
+        7, warmup=0, chains=2, predict_at=x
+    )
+    ensemble = rb.DeepEnsemble(target, members=2).fit(2, progress=False)
+    for p in (draws.predict(x), draws.prediction, ensemble.predict(x)):
+        assert p.probs.dtype == np.float64
+        np.testing.assert_allclose(p.probs.sum(axis=1), 1.0, rtol=1e-15)
+
+
 def test_quantiles_of_counts_are_those_of_the_mixture():
     """The smallest count that reaches the level, from the rates of all draws."""
     stats = pytest.importorskip("scipy.stats")
@@ -325,7 +355,7 @@ def test_errors_without_kept_draws(data):
         hmc.sample(5, predict_at=(x, y[:4]))
     with pytest.raises(ValueError, match=r"\(x, y\)"):
         hmc.sample(5, predict_at=(x, y, 3))
-    with pytest.raises(ValueError, match=r"q in \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"quantiles in \[0, 1\]"):
         hmc.sample(5, predict_at=x, quantiles=[2.0], keep_draws=False)
 
 
@@ -350,13 +380,12 @@ def test_posteriors(likelihood):
     terms = target.predictive(flat(draws), x[:9])
     mean = terms.mean.astype(float)
     noise = np.broadcast_to(terms.noise_sd.astype(float), mean.shape)
-    exact = 1e-6 if isinstance(likelihood, rb.Poisson) else 1e-10
-    np.testing.assert_allclose(p.mean, mean.mean(axis=0), rtol=exact)
-    np.testing.assert_allclose(p.aleatoric_std**2, (noise**2).mean(axis=0), rtol=exact)
+    np.testing.assert_allclose(p.mean, mean.mean(axis=0), rtol=1e-10)
+    np.testing.assert_allclose(p.aleatoric_std**2, (noise**2).mean(axis=0), rtol=1e-10)
     total = mean.var(axis=0) + (noise**2).mean(axis=0)
-    np.testing.assert_allclose(p.std**2, total, rtol=max(exact, 1e-8))
-    if isinstance(likelihood, rb.Poisson):  # its rates round as NumPy's exp and as ours
-        np.testing.assert_allclose(draws.prediction.mean, p.mean, rtol=1e-6)
+    np.testing.assert_allclose(p.std**2, total, rtol=1e-8)
+    if isinstance(likelihood, rb.Poisson):  # its rates round as NumPy's exp and as ours, in float64
+        np.testing.assert_allclose(draws.prediction.mean, p.mean, rtol=1e-14)
     else:
         assert same(draws.prediction.mean, p.mean)
         assert same(draws.prediction.epistemic_std, p.epistemic_std)

@@ -193,6 +193,10 @@ def test_one_class_is_refused() -> None:
     x, _ = table()
     with pytest.raises(ValueError, match="got one class"):
         classifier().fit(x, np.zeros(80))
+    for tiny in (0.0, 1e-300):
+        weights = np.where(np.arange(80) < 5, 1.0, tiny)
+        with pytest.raises(ValueError, match=r"in rows that sample_weight .* got one class"):
+            classifier().fit(x, np.arange(80) > 10, weights)
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])

@@ -108,11 +108,19 @@ static void moments_panel(LikelihoodKind kind, const LikelihoodConstants& consta
     } else if constexpr (L::kClasses) {
       binary_panel<L, T>(f, outputs, values, extra);
       meant = values;
-    } else if constexpr (L::kTransforms) {
-      for (std::int64_t i = 0; i < all; i += kLanes<T>) {
-        store_aligned(values + i, L::template value<Vec<T>>(load_aligned(f + i)));
+    } else if constexpr (L::kTransforms) {  // in double: exp(40) of floats lies many sds off
+      for (std::int64_t i = 0; i < all; i += kPanelRows) {
+        alignas(64) double wide[kPanelRows];
+        for (int r = 0; r < kPanelRows; r += kLanes<double>) {
+          VecF64 own;
+          for (int lane = 0; lane < kLanes<double>; ++lane)
+            own[lane] = static_cast<double>(f[i + r + lane]);
+          store_aligned(wide + r, L::template value<VecF64>(own));
+        }
+        add_moments<double>(wide, kPanelRows, begin, first + i, sum + i, squares + i);
+        add_variances<L, double>(constants, wide, wide, kPanelRows, scale, extra + i);
       }
-      meant = values;
+      return;
     }
     add_moments<T>(meant, means, begin, first, sum, squares);
     if constexpr (!L::kClasses) {

@@ -38,7 +38,7 @@ struct AddMoments {
   RIBBIT_DEVICE void operator()(Block& block) const {
     const Index row0 = block.x() * kRows, own = rows - row0 < kRows ? rows - row0 : kRows;
     const Index means = means_of(L::kShape, outputs);
-    if constexpr (L::kClasses || L::kTransforms) {
+    if constexpr (L::kClasses) {
       block.phase([&](int t) {
         for (Index i = t; i < own * samples; i += kBlock) transform(i / own, row0 + i % own);
       });
@@ -57,7 +57,7 @@ struct AddMoments {
     T* row = f + s * sample_stride + r * outputs;
     if constexpr (L::kShape == LikelihoodShape::kSoftmax) {
       entropies[s * rows + r] = softmax(row);
-    } else if constexpr (L::kClasses) {
+    } else {
       T total = T(0);
       for (Index k = 0; k < outputs; ++k) {
         T value, entropy;
@@ -66,8 +66,6 @@ struct AddMoments {
         total += entropy;
       }
       entropies[s * rows + r] = total;
-    } else {
-      for (Index k = 0; k < outputs; ++k) row[k] = L::template value<T>(row[k]);
     }
   }
 
@@ -87,20 +85,27 @@ struct AddMoments {
     return log<T>(sum) - weighted * inverse;  // -sum p log p
   }
 
+  // In double: exp(40) of floats lies many sds off.
+  RIBBIT_DEVICE double mean_of(T value) const {
+    const double wide = static_cast<double>(value);
+    if constexpr (L::kTransforms && !L::kClasses) return L::template value<double>(wide);
+    return wide;
+  }
+
   // To the sums of a row and a mean.
   RIBBIT_DEVICE void add(Index r, Index k, Index means) const {
     const T* at = f + r * outputs + k;
     const Index to = (first_row + r) * means + k;
     Index s = 0;
     if (begin != 0) {
-      first[to] = static_cast<double>(at[0]);
+      first[to] = mean_of(at[0]);
       sum[to] = squares[to] = 0.0;
       s = 1;
     }
     double total = sum[to], total_squares = squares[to];
     const double origin = first[to];
     for (; s < samples; ++s) {
-      const double delta = static_cast<double>(at[s * sample_stride]) - origin;
+      const double delta = mean_of(at[s * sample_stride]) - origin;
       total += delta;
       total_squares += delta * delta;
     }
@@ -127,9 +132,8 @@ struct AddMoments {
       scale = static_cast<double>(scales[s * noise_stride + (noises > 1 ? k : 0)]);
       if constexpr (L::kLearnsNoise) scale = exp<double>(scale);
     }
-    return L::template variance<double>(static_cast<double>(own[0]),
-                                        static_cast<double>(second ? own[means] : own[0]), scale,
-                                        constants);
+    return L::template variance<double>(
+        mean_of(own[0]), static_cast<double>(second ? own[means] : own[0]), scale, constants);
   }
 };
 

@@ -284,6 +284,8 @@ def numeric(function: str, name: str, value: object) -> npt.NDArray[Any]:
         # Never a silent copy between devices.
         raise DTypeError(f"[{function}] expected {expected} in host memory, got {summary(value)}")
     unmasked(function, name, value)
+    if _is_frame(value) and not hasattr(value, "iloc"):
+        return _columns(function, expected, value)  # polars makes numbers of times in silence
     try:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:

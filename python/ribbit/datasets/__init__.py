@@ -164,7 +164,7 @@ def standardize(x: npt.ArrayLike, y: npt.ArrayLike | None = None) -> Scaler:
     if inputs.ndim < 2 or inputs.size == 0:
         raise ShapeError(f"[standardize] expected x of shape (N, D) with rows, got {inputs.shape}")
     x_mean, x_scale = columns.spread(inputs)
-    columns.warn_of_far_cells("standardize", "x", inputs, x_scale)
+    columns.warn_of_far_cells("standardize", "x", inputs, x_scale, titles=names)
     scaled = columns.moved(inputs, x_mean, x_scale)
     if y is None:
         return Scaler(scaled, None, x_mean, x_scale, None, None, names)

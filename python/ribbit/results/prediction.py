@@ -135,7 +135,7 @@ class Prediction:
 
     @property
     def probs(self) -> Array:
-        """Class probabilities averaged over draws, (N, K) (Bernoulli: of y = 1)."""
+        """Class probabilities averaged over draws, (N, K), of sum one (Bernoulli: of y = 1)."""
         return self._shaped(self._statistics("probs", "classification").mean)
 
     @property

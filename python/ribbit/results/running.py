@@ -136,8 +136,11 @@ class Moments:
 
     @property
     def mean(self) -> Array:
-        """(N, K)."""
-        return self._first + self._sum / self.count
+        """(N, K); probabilities of classes sum to one in float64, those of float32 networks too."""
+        mean = self._first + self._sum / self.count
+        if self.kind != "classification" or self._binary:
+            return mean
+        return mean / namespace(mean).sum(mean, axis=-1, keepdims=True)
 
     @property
     def variance(self) -> Array:

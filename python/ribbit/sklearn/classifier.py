@@ -195,8 +195,10 @@ class BNNClassifier(ClassifierMixin, BNN):
         counted = y if weights is None else y[weights > 0]
         self.classes_ = np.unique(counted)
         if len(self.classes_) < 2:
+            weighed = " in rows that sample_weight and class_weight count"
+            where = "" if len(counted) == len(y) else weighed
             raise ValueError(
-                f"[{name}] expected y of two classes or more, got one class: "
+                f"[{name}] expected y of two classes or more{where}, got one class: "
                 f"{self.classes_.tolist()}"
             )
         codes = np.searchsorted(self.classes_, y)  # of rows without weight any
@@ -216,9 +218,7 @@ class BNNClassifier(ClassifierMixin, BNN):
         (N, K) array
             Columns as in ``classes_``; rows sum to one in float64.
         """
-        # Networks compute in float32, whose sums are 1 to 1e-7; scikit-learn asks for more.
-        found = self._predicted("BNNClassifier.predict_proba", X).probs
-        return found / found.sum(axis=1, keepdims=True)
+        return self._predicted("BNNClassifier.predict_proba", X).probs
 
     def predict(self, X: Any) -> Any:
         """Predict the most probable class.

@@ -524,10 +524,10 @@ class Poisson(Likelihood):
         return rows
 
     def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
-        """Return the rate as mean and its square root as noise sd, both (S, N, K)."""
+        """Return the rate as mean and its square root as noise sd, both (S, N, K) float64."""
         xp = namespace(outputs)
-        with errstate(xp):
-            rate = xp.exp(outputs)
+        with errstate(xp):  # in float64: exp(40) in float32 lies many sds off
+            rate = xp.exp(_double(xp, outputs))
         return PredictiveTerms(mean=rate, noise_sd=xp.sqrt(rate))
 
     def log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:

@@ -317,7 +317,8 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         if checks.boolean(name, "standardize", standardize):
             if not isinstance(model, Model):
                 raise TypeError(f"[{name}] expected model as a Model, got {checks.summary(model)}")
-            units = Units.of(name, model, x, y, check_likelihood(name, likelihood), weights)
+            noise = check_likelihood(name, likelihood)
+            units = Units.of(name, model, x, y, noise, weights, titles=columns)
             x, y = units.inputs(name, x), units.targets(name, y)
         data = model, x, y, prior, likelihood
         how = temperature, likelihood_temperature, dtype, precision

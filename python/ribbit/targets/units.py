@@ -69,15 +69,17 @@ class Units:
         y: Any,
         likelihood: Likelihood,
         weights: Array64 | None = None,
+        *,
+        titles: Any = None,
     ) -> Units:
         """Measure the training data; raises as `Posterior` does for what is no data.
 
-        weights: (N,) of the rows, how often each counts.
+        weights: (N,) of the rows, how often each counts. titles: names of the columns of x.
         """
         x_mean = x_scale = y_mean = y_scale = None
         if has_scale(model, x):
             x_mean, x_scale = _mean_and_scale(function, "x", x, weights)
-            _warn_of_far_cells(function, "x", x, x_scale, weights)
+            _warn_of_far_cells(function, "x", x, x_scale, weights, titles)
         if likelihood.kind == "regression":
             y_mean, y_scale = target_units(function, y, weights)
             _warn_of_far_cells(function, "y", y, y_scale, weights)
@@ -258,11 +260,16 @@ def _mean_and_scale(
 
 
 def _warn_of_far_cells(
-    function: str, name: str, value: Any, scale: Array64, weights: Array64 | None
+    function: str,
+    name: str,
+    value: Any,
+    scale: Array64,
+    weights: Array64 | None,
+    titles: Any = None,
 ) -> None:
     array = _array(function, name, value)
     if array.ndim and (weights is None or not is_device_array(array)):
-        columns.warn_of_far_cells(function, name, array, scale, weights)
+        columns.warn_of_far_cells(function, name, array, scale, weights, titles=titles)
 
 
 def _moved(array: Any, mean: Array64, scale: Array64) -> Any:
