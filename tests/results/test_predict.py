@@ -296,6 +296,9 @@ def test_nothing_is_computed_before_it_is_asked_for(draws, data):
     class Never:
         kind = "regression"
 
+        def predictive(self, theta, x):
+            raise AssertionError
+
     p = Prediction(Never(), data[0], positions=draws.positions)
     assert "11 rows, 150 draws" in repr(p)
 

@@ -40,6 +40,7 @@ __all__ = [
     "memory",
     "none_of_its_own",
     "numeric",
+    "own_memory",
     "path",
     "positive",
     "real",
@@ -300,7 +301,19 @@ def numeric(function: str, name: str, value: object) -> npt.NDArray[Any]:
         elif array.dtype.kind in "UST":
             got += f": {_of_words(name)}"
         raise DTypeError(f"[{function}] expected {expected}, got {got}")
+    own_memory(function, name, array)
     return array
+
+
+def own_memory(function: str, name: str, array: npt.NDArray[Any]) -> None:
+    """Raise a DataError for a view of over 1 GiB that repeats its memory: computing copies it."""
+    if array.nbytes > 1 << 30:
+        low, high = np.lib.array_utils.byte_bounds(array)
+        if high - low < array.nbytes:
+            raise DataError(
+                f"[{function}] {name} must lie in memory, got {summary(array)} that repeats "
+                f"{high - low} bytes, as np.broadcast_to makes it"
+            )
 
 
 def _is_frame(value: Any) -> bool:

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit._arrays.checks import _MAX_STEPS, FloatArray, all_true, numeric, summary, unmasked
+from ribbit._arrays.checks import (
+    _MAX_STEPS,
+    FloatArray,
+    all_true,
+    numeric,
+    own_memory,
+    summary,
+    unmasked,
+)
 from ribbit.errors import DTypeError, ShapeError
 
 if TYPE_CHECKING:
@@ -136,6 +144,7 @@ def host_position(
             f"[{function}] expected {name} of shape ({dim},) or (C, {dim}) with C >= 1, "
             f"got {summary(value)}"
         )
+    own_memory(function, name, value)
     single = len(shape) == 1
     array = value[None] if single else value
     flags = array.flags

@@ -171,7 +171,7 @@ class Group:
             On every rank, unless all are at the same `place`, a digest of positions or rows.
         """
         self.gradients += 1
-        stop, said = self._begin(_GRADIENT, wish=wish, length=place)
+        stop, said = self._begin(_GRADIENT, wish=wish, length=_number("meet", place))
         places = [one for one, _ in said]
         if len(set(places)) > 1:
             raise GroupError(
@@ -188,16 +188,22 @@ class Group:
         receive_sizes: Sequence[int],
     ) -> None:
         """Exchange parts of a gradient; after `meet`."""
+        self._check_sizes("swap", send_sizes)
+        self._check_sizes("swap", receive_sizes)
         self.bytes_sent += sum(send_sizes)
         self._carry(self._link.exchange, send, send_sizes, receive, receive_sizes)
 
     def gather(self, send: memoryview, receive: memoryview, sizes: Sequence[int]) -> None:
         """Give all ranks a part of a gradient, or of anything whose sizes all know."""
+        self._check_sizes("gather", sizes)
         self.bytes_sent += sizes[self.rank] * (self.size - 1)
         self._carry(self._link.gather, send, receive, sizes)
 
     def collect(self, data: bytes) -> list[bytes]:
         """Return what each rank gives."""
+        if not isinstance(data, bytes):
+            got = checks.summary(data)
+            raise TypeError(f"[Group.collect] data must be bytes, got {got}")
         lengths = [length for length, _ in self._begin(_COLLECT, length=len(data))[1]]
         receive = bytearray(sum(lengths))
         self._carry(self._link.gather, memoryview(data), memoryview(receive), lengths)
@@ -234,7 +240,9 @@ class Group:
         GroupError
             On every rank, unless all are at the same `place`, a digest of where chains are.
         """
-        stop, said = self._begin(_AGREE, wish=wish, length=place, number=number)
+        stop, said = self._begin(
+            _AGREE, wish=wish, length=_number("agree", place), number=_number("agree", number)
+        )
         places = [one for one, _ in said]
         if len(set(places)) > 1:
             raise GroupError(
@@ -289,12 +297,26 @@ class Group:
         self._carry(self._link.gather, memoryview(data), memoryview(receive), sizes)
         return [bytes(receive[i : i + len(data)]) for i in range(0, len(receive), len(data))]
 
+    def _check_sizes(self, method: str, sizes: Any) -> None:
+        """Raise unless sizes are numbers of bytes, one for each rank."""
+        if not isinstance(sizes, list | tuple) or len(sizes) != self.size:
+            raise TypeError(
+                f"[Group.{method}] sizes must be a list of {self.size} numbers of bytes, got "
+                f"{checks.summary(sizes)}"
+            )
+        for one in sizes:
+            checks.integer(f"Group.{method}", "sizes", one, minimum=0)
+
     def _carry(self, call: Any, *arguments: Any) -> None:
         try:
             call(*arguments)
         except BaseException:
             self._lost = True
             raise
+
+
+def _number(method: str, value: Any) -> int:
+    return checks.integer(f"Group.{method}", "number", value, minimum=-(2**63), maximum=2**63 - 1)
 
 
 def _listed(places: Sequence[int]) -> str:

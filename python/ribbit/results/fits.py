@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit._arrays import checks, overrides, random_numbers
+from ribbit._arrays import checks, overrides, random_numbers, records
 from ribbit._arrays.keywords import explain
 from ribbit._arrays.namespace import (
     from_host,
@@ -107,6 +107,7 @@ class MeanField:
                 f"[{name}] expected mean and scale alike, got {self.mean.dtype} "
                 f"{self.mean.shape} and {self.scale.dtype} {self.scale.shape}"
             )
+        records.check(self, elbo="E", expected_log_likelihood="E", kl="E")
         host = to_host(self.scale)
         checks.all_true(name, "scale finite and > 0", "scale", host, np.isfinite(host) & (host > 0))
 
@@ -342,6 +343,9 @@ class DropoutFit:
     state: Any = None
     history: History = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        records.check(self, theta="P", rates="L")
+
     def summary(self) -> Summary:
         """Say whether the objective has settled, and what to do next."""
         return summary_of_fit(self, repr(self))
@@ -446,6 +450,9 @@ class EnsembleFit:
     def packed(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what a file holds: header and arrays."""
         return packed_weights(self, self.predictive, {"theta": to_host(self.theta)})
+
+    def __post_init__(self) -> None:
+        records.check(self, theta="M P")
 
     def __repr__(self) -> str:
         members, dim = self.theta.shape

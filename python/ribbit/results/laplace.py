@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ribbit._arrays import checks, overrides, random_numbers
+from ribbit._arrays import checks, overrides, random_numbers, records
 from ribbit._arrays.keywords import explain
 from ribbit._arrays.namespace import refuse_device_array, require_memory
 from ribbit.protocols import Array, Predictive
@@ -108,6 +108,9 @@ class LaplaceFit:
         "(schedule=rb.schedules.cosine(num_steps))"
     )
     climb: ClassVar[str] = f"{advice}, or climb the rest with polish=100"
+
+    def __post_init__(self) -> None:
+        records.check(self, mean="P", factor="Q Q")
 
     def __repr__(self) -> str:
         text = f"LaplaceFit({self.mean.shape[0]} parameters, {self.subset}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit._arrays import checks, overrides
+from ribbit._arrays import checks, overrides, records
 from ribbit._arrays.keywords import explain
 from ribbit._arrays.namespace import from_host, is_array, namespace, to_host
 from ribbit.errors import DTypeError, KindError, MissingError, ShapeError
@@ -86,6 +86,12 @@ class Prediction:
         running: RunningPrediction | None = None,
         samples: StoredArray | None = None,
     ) -> None:
+        records.check_predictive("Prediction", predictive)
+        if running is not None and not isinstance(running, RunningPrediction):
+            got = checks.summary(running)
+            raise TypeError(f"[Prediction] running must be statistics of a run, got {got}")
+        if positions is not None:
+            records.check_axes("Prediction", "positions", positions, "C S P", {})
         self._predictive = predictive
         self._x = inputs("Draws.predict", x, predictive)
         self._positions = positions

@@ -473,7 +473,7 @@ def inputs(function: str, x: Array, predictive: Any) -> Array:
     """Return x as an array with at least one row; lists are converted, frames matched by name."""
     checks.unmasked(function, "x", x)
     x = checks.matched(function, x, getattr(predictive, "columns", None))
-    if not is_array(x):
+    if not is_array(x) or isinstance(x, np.ndarray):
         x = checks.numeric(function, "x", x)
     if x.ndim == 0 or x.shape[0] == 0:
         raise ShapeError(f"[{function}] expected x (N, ...) with N >= 1, got shape {x.shape}")

@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from ribbit._arrays import checks
+from ribbit.errors import ShapeError
 from ribbit.protocols import Array
 
 if TYPE_CHECKING:
@@ -98,6 +100,9 @@ class State:
     trajectory_length: npt.NDArray[np.float64] | None = None
     divergences: npt.NDArray[np.int64] | None = None
 
+    def __post_init__(self) -> None:
+        _check_state(self)
+
     def __repr__(self) -> str:
         chains, dim = self.position.shape
         phase = f"warmup {self.step}/{self.warmup}" if self.step < self.warmup else "warm"
@@ -151,6 +156,9 @@ class StochasticState:
     warmup: int = 0
     target: dict[str, str] | None = None
     step_size: npt.NDArray[np.float64] | None = None
+
+    def __post_init__(self) -> None:
+        _check_state(self)
 
     def __repr__(self) -> str:
         chains, dim = self.position.shape
@@ -230,6 +238,9 @@ class MicrocanonicalState:
     target: dict[str, str] | None = None
     divergences: npt.NDArray[np.int64] | None = None
 
+    def __post_init__(self) -> None:
+        _check_state(self)
+
     def __repr__(self) -> str:
         chains, dim = self.position.shape
         phase = f"warmup {self.step}/{self.warmup}" if self.step < self.warmup else "warm"
@@ -240,6 +251,16 @@ class MicrocanonicalState:
 
 
 AnyState: TypeAlias = State | StochasticState | MicrocanonicalState
+
+
+def _check_state(state: Any) -> None:
+    """Raise unless the fields that all states have are of their kinds; steps make many."""
+    name = type(state).__name__
+    if len(getattr(state.position, "shape", ())) != 2:
+        got = checks.summary(state.position)
+        raise ShapeError(f"[{name}] position must be an array of shape (C, P), got {got}")
+    checks.integer(name, "step", state.step, minimum=0)
+    checks.integer(name, "warmup", state.warmup, minimum=0)
 
 
 HostArray: TypeAlias = "npt.NDArray[np.float64]"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from ribbit._arrays import records
 from ribbit._arrays.keywords import explain
 from ribbit.results.summary import Row, Summary
 
@@ -77,6 +78,7 @@ class StepBias:
     num_gradients: int
 
     def __post_init__(self) -> None:
+        records.check(self, by_chain="C M", sd="M")
         if len(self.by_chain) < 2:
             raise ValueError(f"[StepBias] expected two chains or more, got {len(self.by_chain)}")
 

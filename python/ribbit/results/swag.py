@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ribbit._arrays import checks, random_numbers
+from ribbit._arrays import checks, random_numbers, records
 from ribbit._arrays.keywords import explain
 from ribbit._arrays.namespace import host_dtype, namespace, require_memory, to_host
 from ribbit.protocols import Array, Predictive
@@ -92,6 +92,9 @@ class SWAGFit:
         "train longer before collecting (init=fit.mean starts another fit there) and let the "
         "learning rate fall on the way (schedule=rb.schedules.cosine(num_steps))"
     )
+
+    def __post_init__(self) -> None:
+        records.check(self, mean="M P", squares="M P", deviations="M R P")
 
     def __repr__(self) -> str:
         members, rank, dim = self.deviations.shape

@@ -65,8 +65,11 @@ class BackgroundRun:
     200
     """
 
-    def __init__(self, name: str, target: Any, progress: ProgressOption) -> None:
-        """Make the handle of a run of `name`, such as "HMC"; `begin` starts it."""
+    def __init__(self, *_: Any, **__: Any) -> None:
+        raise TypeError("[BackgroundRun] runs are made by sampler.start(...), got a call")
+
+    def _prepare(self, name: str, target: Any, progress: ProgressOption) -> None:
+        """Fill the handle of a run of `name`, such as "HMC"; `begin` starts it."""
         if getattr(target, "group", None) is not None:
             raise ValueError(
                 f"[{name}.start] expected a target whose rows are all here, got one with group=: "
@@ -344,7 +347,8 @@ def begin(
     Exception
         What the call finds wrong at once, before there is a run.
     """
-    run = BackgroundRun(name, target, progress)
+    run = BackgroundRun.__new__(BackgroundRun)
+    run._prepare(name, target, progress)
     with _lock:
         other = next((one for one in _alive if one._target is target), None)
         if other is None:

@@ -1,0 +1,112 @@
+"""Results that a user builds from anything, and arrays that repeat their memory."""
+
+import numpy as np
+import pytest
+
+import ribbit as rb
+from tests.support.rubbish import DIM, MODEL, X, Y, target
+
+TARGET = target()
+HMC = rb.HMC(TARGET, step_size=0.1, num_leapfrog_steps=2)
+THETA = np.zeros((2, 3))
+CUBE = np.zeros((2, 1, 3))
+# Right arguments, and the places of an array and of a number among them.
+RIGHT = {
+    "SWAGFit": ((THETA, THETA, CUBE, 1, 0, True, {}), 2, 3),
+    "LaplaceFit": ((np.zeros(3), np.eye(2), 1, 0.0, 0.0, 2.0, True, {}), 1, 3),
+    "EnsembleFit": ((THETA, True, {}), 0, 1),
+    "DropoutFit": ((np.zeros(3), np.zeros(1), True, {}, TARGET), 0, 2),
+    "MeanField": ((np.zeros(3), np.ones(3), *3 * [np.zeros(1)], True, {}), 2, 5),
+    "StepBias": ((("a", "b"), np.zeros((2, 2)), np.zeros(2), 0, "step_size", 1, 1), 1, 3),
+    "State": ((THETA, *3 * [None], 1, 0, *4 * [None]), 0, 4),
+    "StochasticState": ((THETA, *3 * [None], 1, 0, None), 0, 4),
+    "MicrocanonicalState": ((THETA, *4 * [None], 1, 0, *4 * [None]), 0, 5),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_fields_are_of_their_kinds(name):
+    kind, (right, array, number) = getattr(rb, name), RIGHT[name]
+    repr(kind(*right))
+    for bad in (None, 3, "x", [1.0], {"a": 1}, np.zeros((1, 1, 1, 1)), len):
+        with pytest.raises((TypeError, ValueError), match=rf"^\[{name}\] .*, got"):
+            kind(*right[:array], bad, *right[array + 1 :])
+    with pytest.raises(TypeError, match=rf"^\[{name}\] .*, got str 'x'"):
+        kind(*right[:number], "x", *right[number + 1 :])
+
+
+def test_axes_agree():
+    with pytest.raises(ValueError, match=r"^\[SWAGFit\] squares must have shape \(M=2, P=3\), got"):
+        rb.SWAGFit(THETA, THETA[:, :2], CUBE, 1, 0, True, {})
+    with pytest.raises(TypeError, match=r"^\[EnsembleFit\] theta must be real numbers, got <U1"):
+        rb.EnsembleFit(THETA.astype("U1"), True, {})
+
+
+@pytest.mark.parametrize("bad", [None, 3.0, "x", X, rb.Posterior])
+def test_a_prediction_needs_what_predicts(bad):
+    with pytest.raises(TypeError, match=r"^\[Prediction\] predictive must predict, .*, got"):
+        rb.Prediction(bad, X)
+    with pytest.raises((TypeError, ValueError), match=r"^\[Prediction\] positions must .*, got"):
+        rb.Prediction(TARGET, X, positions="x" if bad is None else bad)
+    with pytest.raises(TypeError, match=r"^\[Prediction\] running must be statistics .*, got"):
+        rb.Prediction(TARGET, X, running="x" if bad is None else bad)
+
+
+def test_a_run_is_started_by_a_sampler():
+    for arguments in ((), ("HMC", TARGET, False)):
+        with pytest.raises(TypeError, match=r"^\[BackgroundRun\] runs are made by sampler.start"):
+            rb.BackgroundRun(*arguments)
+
+
+REPEATED = np.broadcast_to(0.0, (10**9, X.shape[1]))
+CALLS = {
+    "Posterior": lambda: rb.Posterior(
+        MODEL, REPEATED, Y, prior=rb.Normal(1.0), likelihood=rb.Gaussian(1.0)
+    ),
+    "value_and_grad": lambda: TARGET.value_and_grad(
+        np.broadcast_to(np.zeros(DIM, TARGET.dtype), (10**9, DIM))
+    ),
+    "predict": lambda: HMC.sample(1, warmup=0, progress=False).predict(REPEATED),
+    "rmse": lambda: rb.metrics.rmse(REPEATED, REPEATED),
+    "standardize": lambda: rb.datasets.standardize(REPEATED),
+    "BNNRegressor": lambda: pytest.importorskip("ribbit.sklearn").BNNRegressor().fit(REPEATED, Y),
+    "rhat": lambda: rb.diagnostics.rhat(REPEATED),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_views_that_repeat_their_memory_are_refused(name):
+    """No 16 GB are read, let alone copied."""
+    with pytest.raises(rb.errors.DataError, match=r"must lie in memory, got .* that repeats \d+ b"):
+        CALLS[name]()
+
+
+def test_small_views_that_repeat_their_memory_are_taken():
+    assert rb.metrics.rmse(np.broadcast_to(0.0, (9,)), np.zeros(9)) == 0.0
+
+
+class Alone:
+    rank, size = 0, 1
+
+    def gather(self, send, receive, sizes):
+        receive[:] = send
+
+    def exchange(self, send, send_sizes, receive, receive_sizes):
+        receive[:] = send
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("gather", (b"", bytearray(), X)),
+        ("gather", (b"", bytearray(), ["a"])),
+        ("swap", (b"", [0], bytearray(), {})),
+        ("collect", ("text",)),
+        ("agree", (False, 1.5, 0)),
+        ("meet", (False, 2**63)),
+    ],
+)
+def test_calls_of_a_group(method, arguments):
+    group = rb.distributed.Group(Alone())
+    with pytest.raises((TypeError, ValueError), match=rf"^\[Group.{method}\] .*, got"):
+        getattr(group, method)(*arguments)
