@@ -1,4 +1,4 @@
-"""Random calls of every public function, class and method, found by introspection.
+"""Random calls of every public function, class, method and operator, found by introspection.
 
 ``python -m tests.support.fuzz.surface --calls 20000`` makes them in processes of their own, and
 ends with 1 if a call crashed, hung for over 10 s, or ended in an internal error: a class of
@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 import faulthandler
 import functools
+import importlib
 import inspect
 import json
+import operator
 import os
+import pickle
+import resource
 import signal
 import subprocess
 import sys
@@ -27,198 +32,244 @@ from typing import Any
 
 import numpy as np
 
+import ribbit
+from tests.support.fuzz.objects import SEED, build
 from tests.support.paths import ROOT
 
-SEED = 20_261_128
+PACKAGE = Path(ribbit.__file__).resolve().parent
 LIMIT = 10.0  # seconds for one call
+MEMORY = 4 << 30  # bytes
 INTERNAL = (
     AssertionError,
     AttributeError,
     IndexError,
     KeyError,
-    NameError,  # and UnboundLocalError
+    NameError,
     NotImplementedError,
     RecursionError,
     SystemError,
+    UnboundLocalError,
     ZeroDivisionError,
 )
-# Methods that wait by design, or that belong to a base class of another library.
-NOT_CALLED = {"show_versions", "wait", "mro", "set_params", "add_note", "with_traceback"}
-ROOMS = ("datasets", "diagnostics", "errors", "metrics", "plots", "schedules", "random")
+ROOMS = ("", "datasets", "diagnostics", "distributed", "errors", "metrics", "plots", "random")
+ROOMS += ("schedules", "sklearn", "torch")
+# They wait by design, or belong to another library.
+NOT_CALLED = {"wait", "mro", "add_note", "with_traceback", "get_metadata_routing"}
+OTHERS = {"x", "y", "paths", "Module", "tensor"}
+# A count in these is a long run, no fault.
+LONG = {"num_draws", "draws", "warmup", "thin", "num_steps", "num_epochs", "epochs", "max_steps"}
+LONG |= {"swag_epochs", "num_leapfrog_steps", "num_samples", "n_samples", "members", "restarts"}
+LONG |= {"chains", "count", "max_doublings", "max_tree_depth", "patience", "finish", "every"}
+LONG |= {"init_epochs", "timeout", "max_seconds", "hidden", "units", "blocks", "width"}
+UNARY: dict[str, Callable[..., Any]] = {
+    **{call.__name__: call for call in (repr, str, hash, len, bool, dir, vars)},
+    **{call.__name__: call for call in (copy.copy, copy.deepcopy, np.asarray)},
+    "iter": lambda one: [item for item, _ in zip(one, range(99), strict=False)],
+    "pickle": lambda one: pickle.loads(pickle.dumps(one)),
+}
+BINARY: dict[str, Callable[..., Any]] = {
+    "==": operator.eq,
+    "<": operator.lt,
+    "+": operator.add,
+    "in": operator.contains,
+    "[]": operator.getitem,
+    "()": lambda one, other: one(other),
+}
 
 
 class Hang(BaseException):
     """Raised by the alarm."""
 
 
-def _right(function_rng: np.random.Generator, made: dict[str, Any]) -> dict[str, list[Any]]:
+def _right(made: dict[str, Any], owner: Any) -> dict[str, list[Any]]:
     """Plausible values by the name of a parameter, so that calls come past their first check."""
-    target, draws = made["Posterior"], made["Draws"]
-    theta = np.asarray(target.init(0, chains=2))
-    x, y = made["x"], made["y"]
-    spread = function_rng.normal(size=(2, 30))
-    return {
-        "target": [target, made["CallableDensity"], made["Posterior of classes"]],
-        "draws": [draws, 3],
+    target, x, y = (made[name] for name in ("Posterior", "x", "y"))
+    mine = owner if hasattr(owner, "terms_and_grad") else getattr(owner, "target", target)
+    try:
+        theta = np.asarray(mine.init(0, chains=2))
+    except Exception:
+        theta = np.asarray(target.init(0, chains=2))
+    model = getattr(owner, "model", None) or getattr(owner, "_model", None)
+    inputs = np.abs(np.resize(x, (12, *getattr(model, "input_shape", (2,))))) // 0.1
+    posteriors = [one for one in made.values() if hasattr(one, "terms_and_grad")]
+    runs = [one for name, one in made.items() if type(one).__name__ == "Draws"]
+    fits = [one for name, one in made.items() if name.startswith("Fit of")]
+    predictions = [one for name, one in made.items() if name.startswith("Prediction")]
+    spread = np.random.default_rng(0).normal(size=(2, 30))
+    labels = np.arange(12) % 3
+    right: dict[str, list[Any]] = {
+        "target": [*posteriors, made["CallableDensity"]],
+        "draws": [*runs, 3],
         "num_draws": [0, 1, 3],
         "num_epochs": [0, 1, 2],
         "model": [made["Model"]],
         "layers": [[made["Dense"]], made["Dense"]],
         "prior": [made["Normal"], {"*": made["Normal"]}],
         "likelihood": [made["Gaussian"], made["Categorical"]],
-        "x": [x, x[:3], spread],
-        "y": [y, y[:3], (y > 0).astype(int)],
-        "data": [x],
+        "x": [inputs, x, x[:3], spread],
+        "y": [y, y[:3], labels],
+        "data": [x, (x, y)],
+        "rows": [[0, 1], np.arange(3)],
         "theta": [theta, theta[0]],
-        "positions": [theta, theta[:, None]],
-        "init": [theta, "prior", draws],
-        "init_position": [theta],
-        "state": [made["State"]],
-        "fit": [made["EnsembleFit"]],
-        "p": [made["Prediction"]],
+        "init": [theta, "prior", *runs, *fits],
+        "state": [one for name, one in made.items() if name.startswith("State of")],
+        "fit": fits,
+        "p": predictions,
         "seed": [0, 1],
-        "chains": [1, 2],
+        "chains": [1, 2, [0, 1]],
         "warmup": [0, 3],
         "thin": [1, 2],
         "step_size": [0.01, "auto"],
         "level": [0.9],
         "q": [0.5, [0.1, 0.9], theta],
         "momentum": [np.ones_like(theta)],
-        "v": [np.zeros_like(theta)],
         "gradient": [theta],
         "progress": [False],
-        "rule": ["langevin", "friction", "kinetic", "adam"],
+        "kind": ["cosine", "constant"],
         "shape": [(2, 3)],
         "input_shape": [(2,)],
-        "probs": [np.full((4, 2), 0.5)],
+        "probs": [np.full((12, 3), 1 / 3)],
         "samples": [spread],
         "values": [spread],
+        "path": made["paths"],
+        "module": [made.get("Module")],
+        "function": ["f"],
+        "subset": ["all", "last_layer"],
+        "arguments": [
+            [c, *p] for c in ("summary", "watch", "demo") for p in ([""], ["x", "--once"])
+        ],
     }
+    right["arguments"] += [["summary", one] for one in made["paths"]]
+    right["arguments"] += [["watch", one, "--once"] for one in made["paths"]]
+    same = {"position": "theta", "positions": "theta", "init_position": "theta", "v": "momentum"}
+    same |= {
+        "velocity": "momentum",
+        "grad": "gradient",
+        "prediction": "p",
+        "X": "x",
+        "resume": "fit",
+    }
+    return right | {name: right[other] for name, other in same.items()}
 
 
 def _anything(made: dict[str, Any]) -> list[Any]:
     """Values that few parameters take."""
     theta = np.asarray(made["Posterior"].init(0, chains=2))
-    x = made["x"]
-    hole = x.copy()
-    hole[1, 0] = np.nan
-    return [
+    kinds = ("Posterior", "Draws", "Model", "Normal", "Gaussian", "HMC", "Prediction", "State")
+    found = [
         *(None, -1, 0, 1, 3, 2**31, 2**63, -(2**63), 10**30, True, 1.5, -0.5, 1e-320, 1e300),
         *(np.nan, np.inf, "x", "", b"x", [], [1, 2], ["a"], (), {}, {"a": 1}, {1, 2}, object()),
         *(int, len, 1j, ..., range(3), np.float32(1.5), np.int8(-3), np.bool_(True)),
-        *(theta, theta[0], theta[:, :-1], theta[None], theta.astype(complex), theta.astype(int)),
-        *(np.asfortranarray(theta), theta[::-1], theta.astype(">f8"), theta.astype(np.float16)),
-        *(x, hole, x.astype(object), x.astype(str), x[:0], np.zeros((0, 0)), np.array(3.0)),
-        *(np.array("a"), np.full((4, 2), np.inf), np.zeros(3, [("a", "f4")]), np.ones(7, bool)),
+        *(slice(1, 2), [[1, 2], [3]], (i for i in range(3)), [None], {None: 1}, Path("missing")),
+        *(
+            theta,
+            theta[0],
+            theta[:, :-1],
+            theta[None],
+            np.array(3.0),
+            np.array("a"),
+            np.array(None),
+        ),
+        *(np.zeros((0, 0)), np.full((4, 2), np.inf), np.zeros(3, [("a", "f4")]), np.ones(7, bool)),
         *(np.zeros((1, 1, 1, 1)), np.array([None, 1]), np.array(["2020-01-01"], "M8[D]")),
-        *(made["Posterior"], made["Draws"], made["Model"], made["Normal"], made["Gaussian"]),
-        *(made["HMC"], made["Prediction"], type(made["Posterior"]), lambda *a, **k: None),
+        *(np.broadcast_to(0.0, (10**9, 2)), np.broadcast_to(np.float32(0), (2, 10**10))),
+        *(type(made["Posterior"]), lambda *a, **k: None, *(made[kind] for kind in kinds)),
+        *(one for name, one in made.items() if name in ("tensor", "Module")),
     ]
+    for frames in ("pandas", "polars"):
+        with contextlib.suppress(ImportError):
+            frame = importlib.import_module(frames).DataFrame
+            found += [frame(made["x"]), frame({"a": [1, 2], "b": ["x", None]}), frame({})]
+    return found
 
 
-def build() -> dict[str, Any]:
-    """One object of every public class that is built from data, small enough for milliseconds."""
-    import ribbit as rb
-
-    rng = np.random.default_rng(SEED)
-    x = rng.normal(size=(12, 2))
-    y = x[:, 0] + 0.1 * rng.normal(size=12)
-    made: dict[str, Any] = {"x": x, "y": y}
-    made["Model"] = rb.mlp(2, (3,), 1)
-    made["Dense"] = rb.Dense(1)
-    made["Normal"], made["Gaussian"], made["Categorical"] = (
-        rb.Normal(1.0),
-        rb.Gaussian(0.3),
-        rb.Categorical(),
-    )
-    made["Learned scale"] = rb.Normal(rb.HalfNormal(1.0), per="layer")
-    target = rb.Posterior(made["Model"], x, y, prior=rb.Normal(1.0), likelihood=rb.Gaussian())
-    made["Posterior"] = target
-    made["Posterior of classes"] = rb.Posterior(
-        rb.mlp(2, (3,), 3), x, np.arange(12) % 3, prior=rb.Normal(1.0), likelihood=rb.Categorical()
-    )
-    made["Posterior of counts"] = rb.Posterior(
-        rb.mlp(2, (3,), 1), x, np.arange(12) % 5, prior=rb.Normal(1.0), likelihood=rb.Poisson()
-    )
-    dropout = rb.Model(
-        [rb.Dense(3), rb.Activation("tanh"), rb.Dropout(0.1), rb.Dense(1)], input_shape=(2,)
-    )
-    made["Posterior with dropout"] = rb.Posterior(
-        dropout, x, y, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
-    )
-    made["CallableDensity"] = rb.CallableDensity(lambda q: (-0.5 * q @ q, -q), 3)
-    short = {"warmup": 2, "chains": 2, "progress": False}
-    made["HMC"] = rb.HMC(target, step_size=0.01, num_leapfrog_steps=2)
-    made["NUTS"] = rb.NUTS(target, step_size=0.01)
-    made["MCLMC"] = rb.MCLMC(target, step_size=0.01, decoherence_length=0.1)
-    made["SGLD"] = rb.SGLD(target, step_size=1e-6, batch_size=4)
-    made["SGHMC"] = rb.SGHMC(target, step_size=1e-6, batch_size=4)
-    made["BAOAB"] = rb.BAOAB(target, step_size=1e-6, batch_size=4)
-    made["State"] = made["HMC"].init(target.init(0, chains=2), seed=0)
-    made["Draws"] = made["HMC"].sample(8, **short)
-    made["Draws of NUTS"] = made["NUTS"].sample(4, **short)
-    made["Draws of SGLD"] = made["SGLD"].sample(4, thin=1, **short)
-    made["Draws of a callable"] = rb.HMC(
-        made["CallableDensity"], step_size=0.1, num_leapfrog_steps=2
-    ).sample(4, **short)
-    made["Draws of classes"] = rb.HMC(
-        made["Posterior of classes"], step_size=0.01, num_leapfrog_steps=2
-    ).sample(4, **short)
-    made["Prediction"] = made["Draws"].predict(x)
-    made["Prediction of classes"] = made["Draws of classes"].predict(x)
-    made["Summary"] = made["Draws"].summary(x)
-    for name, fitter in (
-        ("BBB", rb.BBB(target)),
-        ("DeepEnsemble", rb.DeepEnsemble(target, members=2)),
-        ("SWAG", rb.SWAG(target)),
-        ("LaplaceApproximation", rb.LaplaceApproximation(target)),
-        ("MCDropout", rb.MCDropout(made["Posterior with dropout"])),
-    ):
-        made[name] = fitter
-        made[f"Fit of {name}"] = fitter.fit(2, seed=0, progress=False)
-    made["EnsembleFit"] = made["Fit of DeepEnsemble"]
-    made["EnsembleStart"] = rb.EnsembleStart()
-    made["Converged"] = rb.Converged()
-    made["Scaler"] = rb.datasets.standardize(x, y)
-    with contextlib.suppress(ImportError):
-        from ribbit.sklearn import BNNClassifier, BNNRegressor
-
-        quick = {"method": "ensemble", "epochs": 1, "chains": 2, "hidden": (3,), "draws": 4}
-        made["BNNRegressor"] = BNNRegressor(**quick).fit(x, y)
-        made["BNNClassifier"] = BNNClassifier(**quick).fit(x, (y > 0).astype(int))
-    return made
+def _mapped(array: Any) -> Any:
+    np.save("mapped.npy", array)
+    return np.load("mapped.npy", mmap_mode="r")
 
 
-def surface(made: dict[str, Any]) -> dict[str, Callable[..., Any]]:
-    """Every public callable by name: functions, classes, methods and properties of `made`."""
-    import ribbit as rb
+def _spoiled(array: Any, value: float) -> Any:
+    array = np.array(array, dtype=float)
+    array.flat[:1] = value
+    return array
 
-    found: dict[str, Callable[..., Any]] = {}
-    places = [("", rb), *((f"{room}.", getattr(rb, room)) for room in ROOMS)]
-    for prefix, place in places:
-        for name in place.__all__:
-            value = getattr(place, name)
-            if callable(value) and name not in NOT_CALLED:
-                found[prefix + name] = value
-    for label, value in made.items():
-        if isinstance(value, np.ndarray):
+
+def _frozen(array: Any) -> Any:
+    array = np.array(array)
+    array.flags.writeable = False
+    return array
+
+
+KINDS = (
+    "f2",
+    "f4",
+    "f8",
+    "g",
+    "c16",
+    "O",
+    "U9",
+    "S9",
+    ">f4",
+    ">f8",
+    "i1",
+    "u8",
+    "?",
+    ">i4",
+    "m8[s]",
+)
+# What becomes of an array that would be right.
+CHANGES: list[Callable[[Any], Any]] = [
+    *(functools.partial(np.ndarray.astype, dtype=kind) for kind in ("f2", "f4", "f8", "g", "c16")),
+    *(functools.partial(np.ndarray.astype, dtype=kind) for kind in ("O", "U9", "S9", ">f4", ">f8")),
+    *(
+        functools.partial(np.ndarray.astype, dtype=kind)
+        for kind in ("i1", "u8", "?", ">i4", "m8[s]")
+    ),
+    *(functools.partial(_spoiled, value=v) for v in (np.nan, -np.inf, 1e300, 1e-310, -1.0)),
+    *(np.asfortranarray, _frozen, _mapped, np.ma.masked_array, np.ravel, np.atleast_3d, np.squeeze),
+    *(lambda a: np.ma.masked_array(a, a == a.flat[:1]), lambda a: np.matrix(a.reshape(len(a), -1))),
+    *(lambda a: a[::-1], lambda a: a[:0], lambda a: a[:1], lambda a: a[..., :-1], lambda a: a.T),
+    *(lambda a: a[None], lambda a: a[..., None], lambda a: a.tolist(), lambda a: tuple(a)),
+    *(lambda a: np.concatenate([a, a]), lambda a: np.broadcast_to(a[:1], (10**8, *a.shape[1:]))),
+    *(lambda a: iter(a), lambda a: memoryview(np.ascontiguousarray(a)), lambda a: a.dtype),
+]
+
+
+def surface(made: dict[str, Any]) -> list[dict[str, tuple[Any, Callable[..., Any]]]]:
+    """Return public functions, methods, attributes and operators: (owner, call) by their names."""
+    from ribbit.__main__ import main
+
+    functions: dict[str, tuple[Any, Callable[..., Any]]] = {"python -m ribbit": (None, main)}
+    for room in ROOMS:
+        with contextlib.suppress(ImportError):
+            place = importlib.import_module(f"ribbit.{room}".rstrip("."))
+            for name in place.__all__:
+                if callable(getattr(place, name)):
+                    functions[f"{room}.{name}".lstrip(".")] = (None, getattr(place, name))
+    methods, attributes, operators = {}, {}, {}
+    for label, owner in made.items():
+        if label in OTHERS:
             continue
-        for name in dir(type(value)):
+        for name, call in (UNARY | BINARY).items():
+            operators[f"{name} of {label}"] = (owner, functools.partial(call, owner))
+        for name in dir(owner):
             if name.startswith("_") or name in NOT_CALLED:
                 continue
-            member = inspect.getattr_static(type(value), name)
-            if isinstance(member, property) or not callable(getattr(type(value), name)):
-                found[f"{label}.{name}"] = functools.partial(getattr, value, name)
+            read = functools.partial(getattr, owner, name)
+            member = inspect.getattr_static(type(owner), name, None)
+            if isinstance(member, property) or not callable(getattr(owner, name, None)):
+                attributes[f"{label}.{name}"] = (owner, read)
             else:
-                found[f"{label}.{name}"] = getattr(value, name)
-    return found
+                methods[f"{label}.{name}"] = (owner, read())
+    return [functions, methods, attributes, operators]
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
-        return list(inspect.signature(function).parameters.values())
+        found = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return []
+    return [p for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
 
 
 def _arguments(
@@ -226,31 +277,43 @@ def _arguments(
     rng: np.random.Generator,
     right: dict[str, list[Any]],
     anything: list[Any],
-) -> dict[str, Any]:
-    """Choose arguments: most plausible, one or two wrong, some missing."""
-    names = [
-        p for p in _parameters(function) if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-    ]
-    wrong = set(rng.choice(len(names), size=min(len(names), 1 + rng.integers(2)))) if names else ()
+) -> tuple[list[Any], dict[str, Any]]:
+    """Choose arguments: most plausible, one or two wrong, some missing, some too many."""
+
+    def one(values: list[Any]) -> Any:
+        return values[rng.integers(len(values))]
+
+    names = _parameters(function)
+    wrong = set(rng.integers(len(names), size=rng.integers(3))) if names else ()
     chosen: dict[str, Any] = {}
     for i, parameter in enumerate(names):
-        needed = parameter.default is parameter.empty
-        name = parameter.name
-        if i in wrong:
-            if rng.random() < 0.1 and needed:
-                continue  # missing
-            value = anything[rng.integers(len(anything))]
-        elif needed or rng.random() < 0.3:
-            plausible = right.get(name, anything)
-            value = plausible[rng.integers(len(plausible))]
-        else:
+        needed, name = parameter.default is parameter.empty, parameter.name
+        if not needed and i not in wrong and rng.random() < 0.7:
             continue
-        if isinstance(value, int) and abs(value) > 2**31 and not needed and name != "seed":
-            value = 2**31  # a run of 2**63 draws is no hang of a check
+        value = one(right.get(name, anything))
+        if i in wrong:
+            if needed and rng.random() < 0.1:
+                continue  # missing
+            if isinstance(value, np.ndarray) and 0 < value.nbytes < 1e5 and rng.random() < 0.6:
+                with contextlib.suppress(TypeError, ValueError, IndexError):
+                    value = one(CHANGES)(value)
+            else:
+                value = one(anything)
+        if name in LONG and isinstance(value, int | float) and 1000 < value < 2**62:
+            value = 5
         chosen[name] = value
+    if "max_seconds" in {p.name for p in names}:
+        chosen.setdefault("max_seconds", 0.3)
     if "progress" in {p.name for p in names}:
         chosen.setdefault("progress", False)
-    return chosen
+    kind = rng.random()
+    if kind < 0.1:
+        return list(chosen.values()), {}
+    if kind < 0.15:
+        return [one(anything) for _ in range(rng.integers(len(names) + 2))], {}
+    if kind < 0.2:
+        chosen[str(one(["num_samples", "random_state", "wrong", "self"]))] = one(anything)
+    return [], chosen
 
 
 def _alarm(*_: Any) -> None:
@@ -262,66 +325,82 @@ def worker(start: int, step: int, calls: int) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
+    from matplotlib import pyplot
+
     faulthandler.enable()
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     signal.signal(signal.SIGALRM, _alarm)
-    made = build()
-    functions = surface(made)
-    names = list(functions)
-    right = _right(np.random.default_rng(0), made)
+    made = build(Path.cwd())
+    held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (held + MEMORY, held + MEMORY))
+    groups = [(list(group.items()), group) for group in surface(made)]
     anything = _anything(made)
+    small = [one for one in anything if getattr(one, "nbytes", 0) < 1000]
     out = sys.stdout
     for index in range(start, calls, step):
         rng = np.random.default_rng([SEED, index])
-        name = names[index % len(names)]
-        arguments = _arguments(functions[name], rng, right, anything)
-        told = ", ".join(f"{k}={_short(v)}" for k, v in arguments.items())
-        print(json.dumps({"index": index, "call": f"{name}({told})"}), file=out, flush=True)
-        verdict, said = "fine", ""
+        group = groups[rng.choice(4, p=[0.35, 0.45, 0.08, 0.12])][0]
+        name, (owner, function) = group[rng.integers(len(group))]
+        if name.startswith("BNN") and "." in name:  # fit and set_params leave their mark
+            owner = copy.deepcopy(owner)
+            if not isinstance(function, functools.partial):
+                function = getattr(owner, name.rsplit(".", 1)[1])
+        if isinstance(function, functools.partial):  # an attribute or an operator
+            binary = int(function.func in BINARY.values())
+            args, named = [small[i] for i in rng.integers(len(small), size=binary)], {}
+        else:
+            args, named = _arguments(function, rng, _right(made, owner), anything)
+        told = [*map(_short, args), *(f"{k}={_short(v)}" for k, v in named.items())]
+        call = f"{name}({', '.join(told)})"
+        print(json.dumps({"index": index, "call": call}), file=out, flush=True)
         faulthandler.dump_traceback_later(3 * LIMIT, exit=True)
         signal.setitimer(signal.ITIMER_REAL, LIMIT)
         try:
-            with contextlib.redirect_stdout(None):
-                result = functions[name](**arguments)
-                if inspect.isgenerator(result):
-                    next(result, None)
+            verdict, said = _judged(name, function, args, named)
         except Hang:
-            verdict = "hang"
-        except (KeyboardInterrupt, SystemExit) as error:
-            verdict, said = "internal", repr(error)
-        except INTERNAL as error:
-            if not _by_design(error):
-                verdict, said = "internal", _last(error)
-        except Exception as error:
-            if "NoneType" in str(error):
-                verdict, said = "internal", _last(error)
+            verdict, said = "hang", ""
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
             faulthandler.cancel_dump_traceback_later()
         print(json.dumps({"verdict": verdict, "said": said}), file=out, flush=True)
-        if index % 97 == 0:
-            from matplotlib import pyplot
-
-            pyplot.close("all")
+        pyplot.close("all")
 
 
-def _by_design(error: BaseException) -> bool:
-    """Whether the error has the library's own text: hasattr() must say no of what is not there."""
-    return isinstance(error, AttributeError) and str(error).startswith("[")
+def _judged(name: str, function: Any, args: list[Any], named: dict[str, Any]) -> tuple[str, str]:
+    """Return what came of a call: "fine", "refused", "obscure" or "internal", and its error."""
+    try:
+        with contextlib.redirect_stdout(None), contextlib.redirect_stderr(None):
+            result = function(*args, **named)
+            if inspect.isgenerator(result):
+                next(result, None)
+            if type(result).__name__ == "BackgroundRun":
+                result.stop()
+            repr(result)
+    except (KeyboardInterrupt, SystemExit) as error:
+        return "fine" if name == "python -m ribbit" else "internal", repr(error)
+    except Exception as error:
+        # The library's own texts begin with a name in brackets: hasattr() must say no of what is
+        # not there.
+        frames = traceback.extract_tb(error.__traceback__)
+        said = f"{type(error).__name__}: {str(error)[:160]} ({_place(frames[-1])})"
+        ours = [frame for frame in frames if Path(frame.filename).is_relative_to(PACKAGE)]
+        if str(error).startswith("[") or not ours:
+            return "refused", said
+        if "NoneType" in str(error) or type(error) in INTERNAL:
+            return "internal", said
+        return "obscure", f"{said} from {_place(ours[-1])}"
+    return "fine", ""
 
 
 def _short(value: Any) -> str:
     if isinstance(value, np.ndarray):
-        return f"{value.dtype}{list(value.shape)}"
+        return f"{type(value).__name__} {value.dtype}{list(value.shape)}"
     return repr(value).split("\n")[0][:40]
 
 
-def _last(error: BaseException) -> str:
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return (
-        f"{type(error).__name__}: {str(error)[:160]} ({Path(frame.filename).name}:{frame.lineno})"
-    )
+def _place(frame: traceback.FrameSummary) -> str:
+    return f"{Path(frame.filename).name}:{frame.lineno}"
 
 
 def run(calls: int, start: int = 0, step: int = 1) -> Iterator[dict[str, Any]]:
@@ -329,7 +408,7 @@ def run(calls: int, start: int = 0, step: int = 1) -> Iterator[dict[str, Any]]:
     environment = {**os.environ, "RIBBIT_FREE_MEMORY": str(1 << 30), "RIBBIT_NUM_THREADS": "1"}
     environment |= {"MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     while start < calls:
-        command = [sys.executable, "-m", __spec__.name if __spec__ else __name__, "--worker"]
+        command = [sys.executable, "-m", "tests.support.fuzz.surface", "--worker"]
         command += map(str, (start, step, calls))
         with tempfile.TemporaryDirectory() as folder:
             child = subprocess.Popen(
@@ -358,20 +437,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=20_000)
     parser.add_argument("--start", type=int, default=0)
+    parser.add_argument("--obscure", action="store_true", help="and unclear errors")
     parser.add_argument("--worker", nargs=3, type=int, metavar="N", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
         worker(*given.worker)
         return 0
-    wrong = 0
-    made = 0
+    counts = dict.fromkeys(("fine", "refused", "obscure", "internal", "hang", "crash"), 0)
     for case in run(given.calls, given.start):
-        made += 1
-        if case["verdict"] != "fine":
-            wrong += 1
-            print(f"{case['index']} {case['verdict']}: {case['call']}\n    {case['said']}")
-    print(f"{made} calls, {wrong} wrong")
-    return int(wrong > 0)
+        counts[case["verdict"]] += 1
+        if case["verdict"] in list(counts)[2 if given.obscure else 3 :]:
+            print(
+                f"{case['index']} {case['verdict']}: {case['call']}\n    {case['said']}", flush=True
+            )
+    print(counts)
+    return int(counts["internal"] + counts["hang"] + counts["crash"] > 0)
 
 
 if __name__ == "__main__":
