@@ -186,7 +186,7 @@ def test_an_optimiser_s_moments_are_those_on_numpy():
     for name in ("mean", "squares", "deviations", "variance"):
         close(getattr(a, name), getattr(b, name), rtol=1e-4, atol=1e-6)
     close(a.draws(7, seed=2).positions, b.draws(7, seed=2).positions, rtol=1e-4, atol=1e-6)
-    close(a.starts(None, 2), b.starts(None, 2), rtol=1e-4, atol=1e-6)
+    close(a._starts(None, 2), b._starts(None, 2), rtol=1e-4, atol=1e-6)
     again = SWAG(line(strict), members=2, learning_rate=0.1, batch_size=None)
     assert again.fit(0, swag_epochs=2, resume=a, progress=False).count == 7
     assert again.fit(0, swag_epochs=2, init=a, progress=False).count == 2

@@ -39,7 +39,7 @@ layers = some(
 
 
 def finite_scale(prior: Prior) -> bool:
-    return prior.spread() > 0 and all(math.isfinite(v) for v in prior.table_values())
+    return prior._spread() > 0 and all(math.isfinite(v) for v in prior._table_values())
 
 
 def evaluate(result: Any) -> Any:
@@ -154,12 +154,12 @@ ENTRIES: dict[str, Entry] = {
     "GammaPrecision": (
         rb.GammaPrecision,
         {"concentration": things, "rate": things},
-        lambda r: np.isfinite(r.table_values()[0]) and r.table_values()[0] > 0,
+        lambda r: np.isfinite(r._table_values()[0]) and r._table_values()[0] > 0,
     ),
     "InverseGamma": (
         rb.InverseGamma,
         {"concentration": things, "rate": things},
-        lambda r: np.isfinite(r.table_values()[1]) and r.table_values()[1] > 0,
+        lambda r: np.isfinite(r._table_values()[1]) and r._table_values()[1] > 0,
     ),
     "HalfNormal": (rb.HalfNormal, {"scale": things}, finite_scale),
     "Normal of a learned scale": (

@@ -66,7 +66,7 @@ def test_priors_of_scales(kind):
 
 
 class Compiles:
-    def compile(self, *arguments):
+    def _compile(self, *arguments):
         return None
 
 
@@ -87,7 +87,7 @@ def test_models():
         posterior(model=Mine([rb.Dense(1)], input_shape=(1,)))
 
 
-@pytest.mark.parametrize("method", ["starts", "fitted"])
+@pytest.mark.parametrize("method", ["_starts", "_fitted"])
 def test_starts(method):
     own = type("Mine", (), {method: lambda self, *arguments, **options: None})()
     with pytest.raises(TypeError, match=r"\[HMC.sample\] expected init as .* got .*Mine"):

@@ -40,7 +40,7 @@ def dropping(group: Any, network: str = "dense", weights: bool = False) -> rb.Po
 
 def arrays(fit: Any) -> list[np.ndarray]:
     """Return what a fit has found."""
-    _, found = fit.packed()
+    _, found = fit._packed()
     assert found
     return [np.asarray(found[name]) for name in sorted(found)]
 

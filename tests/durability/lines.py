@@ -94,7 +94,7 @@ def result(name: str, store: Any = None) -> dict[str, np.ndarray]:
 def arrays_of(found: Any) -> dict[str, np.ndarray]:
     """Every array of draws or of a fit, by name."""
     if not isinstance(found, rb.Draws):
-        header, arrays = found.packed()
+        header, arrays = found._packed()
         assert header["complete"]
         return {k: np.asarray(v) for k, v in arrays.items()}
     arrays = {"positions": np.asarray(found.positions), "state": found.state.position}

@@ -66,7 +66,7 @@ def test_a_fit_comes_back(name, tmp_path):
     assert same(back.predict(new).mean, fit.predict(new).mean)
     assert same(back.draws(4).predict(new).std, fit.draws(4).predict(new).std)
     assert back.predict(new).mean.shape == (7,)
-    assert same(back.starts(None, 1), fit.starts(None, 1))
+    assert same(back._starts(None, 1), fit._starts(None, 1))
     assert back.summary().text == fit.summary().text
 
 

@@ -245,7 +245,7 @@ def network(model: rb.Model) -> Handle:
 def posterior(target: rb.Posterior) -> Handle:
     """Return a target of the same tables and data."""
     spec = target._spec
-    table = spec.likelihood.table("c_library", spec.model.output_shape)
+    table = spec.likelihood._table("c_library", spec.model.output_shape)
     prior = (Prior * len(spec.table.rows))(
         *(Prior(*map(int, row[:3]), *row[3:]) for row in spec.table.rows)
     )

@@ -43,7 +43,7 @@ class Case:
 
     def labels(self, rng, rows, outputs):
         """A y (N, J) of a network with `outputs`, as float64."""
-        columns = self.likelihood.columns("labels", (outputs,))
+        columns = self.likelihood._columns("labels", (outputs,))
         return self.draw(rng, (rows, columns), outputs).astype(float)
 
 

@@ -131,7 +131,7 @@ def test_names_and_moments_of_the_prior():
     assert t.shared_prior_sd is None
     assert not t.normal_prior
     hyper = rb.HalfNormal(0.8)
-    np.testing.assert_array_equal(t.prior_sd[-5:-2], hyper.spread())
+    np.testing.assert_array_equal(t.prior_sd[-5:-2], hyper._spread())
     np.testing.assert_array_equal(t.prior_mean[-5:-2], hyper.log_mean)
     np.testing.assert_array_equal(t.prior_sd[:12], 1.0)
     assert rb.Normal(rb.HalfCauchy(1.0)).sd == np.inf

@@ -17,7 +17,7 @@ F64 = np.dtype(np.float64)
 
 
 def targets(likelihood, y, outputs, dtype=F64):
-    return likelihood.targets("f", y, len(y), (outputs,), np.dtype(dtype))
+    return likelihood._targets("f", y, len(y), (outputs,), np.dtype(dtype))
 
 
 @pytest.fixture
@@ -29,22 +29,22 @@ def test_gaussian_terms_and_density(outputs, rng):
     y = rng.normal(size=(9, 2))
     expected = stats.norm(outputs, 0.3).logpdf(y).sum(axis=-1)
     known = rb.Gaussian(0.3)
-    np.testing.assert_allclose(known.log_likelihood(outputs, y, None), expected, rtol=1e-12)
-    terms = known.terms(outputs, None)
+    np.testing.assert_allclose(known._log_likelihood(outputs, y, None), expected, rtol=1e-12)
+    terms = known._terms(outputs, None)
     np.testing.assert_array_equal(terms.mean, outputs)
     assert np.all(terms.noise_sd == 0.3)
     each = rb.Gaussian([0.3, 2.0])
     expected = stats.norm(outputs, [0.3, 2.0]).logpdf(y).sum(axis=-1)
-    np.testing.assert_allclose(each.log_likelihood(outputs, y, None), expected, rtol=1e-12)
-    np.testing.assert_array_equal(each.terms(outputs, None).noise_sd, [[[0.3, 2.0]]] * 4)
+    np.testing.assert_allclose(each._log_likelihood(outputs, y, None), expected, rtol=1e-12)
+    np.testing.assert_array_equal(each._terms(outputs, None).noise_sd, [[[0.3, 2.0]]] * 4)
     for count, learned in ((1, rb.Gaussian(per_output=False)), (2, rb.Gaussian())):
         assert learned.noises((2,)) == count
         log_noise = rng.normal(size=(4, count))
         sd = np.exp(log_noise)[:, None, :]
         expected = stats.norm(outputs, sd).logpdf(y).sum(axis=-1)
-        found = learned.log_likelihood(outputs, y, log_noise)
+        found = learned._log_likelihood(outputs, y, log_noise)
         np.testing.assert_allclose(found, expected, rtol=1e-12)
-        np.testing.assert_allclose(learned.terms(outputs, log_noise).noise_sd, sd, rtol=1e-15)
+        np.testing.assert_allclose(learned._terms(outputs, log_noise).noise_sd, sd, rtol=1e-15)
 
 
 @pytest.mark.parametrize("df", [0.3, 1.0, 2.0, 2.5, 49.0, 51.0, 1e4])
@@ -59,12 +59,12 @@ def test_student_terms_and_density(outputs, rng, df):
         (learned, np.exp(log_noise)[:, None, :], log_noise),
         (shared, np.exp(log_noise)[:, None, :1], log_noise[:, :1]),
     ):
-        terms = likelihood.terms(outputs, given)
+        terms = likelihood._terms(outputs, given)
         np.testing.assert_array_equal(terms.mean, outputs)
         np.testing.assert_allclose(terms.noise_sd, wider * scale, rtol=1e-14)
         np.testing.assert_allclose(terms.noise_scale, scale, rtol=1e-15)
         expected = stats.t(df, outputs, scale).logpdf(y).sum(axis=-1)
-        found = likelihood.log_likelihood(outputs, y, given)
+        found = likelihood._log_likelihood(outputs, y, given)
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
 
 
@@ -74,7 +74,7 @@ def test_student_density_integrates_to_one(df):
 
     def density(s):  # of asinh(y): tails are exponential there
         y = np.array([[math.sinh(s)]])
-        log_density = likelihood.log_likelihood(np.zeros((1, 1, 1)), y, None)[0, 0]
+        log_density = likelihood._log_likelihood(np.zeros((1, 1, 1)), y, None)[0, 0]
         return math.exp(log_density) * math.cosh(s)
 
     mass = 2 * integrate.quad(density, 0, 100, epsabs=1e-12, limit=500, points=(1, 3, 10))[0]
@@ -83,10 +83,10 @@ def test_student_density_integrates_to_one(df):
 
 def test_student_of_many_degrees_of_freedom_is_gaussian(outputs, rng):
     y = rng.normal(size=(9, 2))
-    gaussian = rb.Gaussian(0.8).log_likelihood(outputs, y, None)
+    gaussian = rb.Gaussian(0.8)._log_likelihood(outputs, y, None)
     fourth = (1 + ((y - outputs) / 0.8) ** 4).sum(axis=-1)
     for df in (1e4, 1e6, 1e12, 1e300):
-        found = rb.StudentTNoise(df, 0.8).log_likelihood(outputs, y, None)
+        found = rb.StudentTNoise(df, 0.8)._log_likelihood(outputs, y, None)
         difference = np.abs(found - gaussian)
         assert np.all(difference <= fourth / df + 1e-12 * np.abs(gaussian))
         assert df > 1e6 or np.all(difference >= 1e-3 * fourth / df)
@@ -167,8 +167,8 @@ def test_heteroscedastic_terms_and_density(outputs, rng):
     mean, sd = outputs[..., :1], np.log1p(np.exp(outputs[..., 1:]))
     likelihood = rb.HeteroscedasticGaussian()
     expected = stats.norm(mean, sd).logpdf(y).sum(axis=-1)
-    np.testing.assert_allclose(likelihood.log_likelihood(outputs, y, None), expected, rtol=1e-12)
-    terms = likelihood.terms(outputs, None)
+    np.testing.assert_allclose(likelihood._log_likelihood(outputs, y, None), expected, rtol=1e-12)
+    terms = likelihood._terms(outputs, None)
     np.testing.assert_array_equal(terms.mean, mean)
     np.testing.assert_allclose(terms.noise_sd, sd, rtol=1e-14)
 
@@ -177,65 +177,65 @@ def test_categorical_terms_and_density(outputs):
     y = np.array([[0], [1], [1], [0], [0], [1], [0], [1], [1]], float)
     likelihood = rb.Categorical()
     log_p = special.log_softmax(outputs, axis=-1)
-    np.testing.assert_allclose(likelihood.terms(outputs, None).probs, np.exp(log_p), rtol=1e-13)
+    np.testing.assert_allclose(likelihood._terms(outputs, None).probs, np.exp(log_p), rtol=1e-13)
     expected = np.where(y[:, 0] == 1, log_p[..., 1], log_p[..., 0])
-    np.testing.assert_allclose(likelihood.log_likelihood(outputs, y, None), expected, rtol=1e-12)
+    np.testing.assert_allclose(likelihood._log_likelihood(outputs, y, None), expected, rtol=1e-12)
 
 
 def test_bernoulli_terms_and_density(outputs, rng):
     y = rng.integers(0, 2, size=(9, 2)).astype(float)
     likelihood = rb.Bernoulli()
     p = special.expit(outputs)
-    terms = likelihood.terms(outputs, None)
+    terms = likelihood._terms(outputs, None)
     assert terms.binary
     np.testing.assert_allclose(terms.probs, p, rtol=1e-13)
     expected = stats.bernoulli(p).logpmf(y).sum(axis=-1)
-    np.testing.assert_allclose(likelihood.log_likelihood(outputs, y, None), expected, rtol=1e-11)
+    np.testing.assert_allclose(likelihood._log_likelihood(outputs, y, None), expected, rtol=1e-11)
 
 
 def test_poisson_terms_and_density(outputs, rng):
     y = rng.integers(0, 30, size=(9, 2)).astype(float)
     likelihood = rb.Poisson()
-    terms = likelihood.terms(outputs, None)
+    terms = likelihood._terms(outputs, None)
     np.testing.assert_allclose(terms.mean, np.exp(outputs), rtol=1e-14)
     np.testing.assert_allclose(terms.noise_sd**2, np.exp(outputs), rtol=1e-13)
     expected = stats.poisson(np.exp(outputs)).logpmf(y).sum(axis=-1)
-    np.testing.assert_allclose(likelihood.log_likelihood(outputs, y, None), expected, rtol=1e-11)
+    np.testing.assert_allclose(likelihood._log_likelihood(outputs, y, None), expected, rtol=1e-11)
 
 
 def test_float32_outputs_are_summed_in_float64(outputs, rng):
     y = rng.normal(size=(9, 2))
-    value = rb.Gaussian(0.3).log_likelihood(outputs.astype(np.float32), y, None)
+    value = rb.Gaussian(0.3)._log_likelihood(outputs.astype(np.float32), y, None)
     assert value.dtype == np.float64
 
 
 def test_far_tails_are_finite_and_right():
     far = np.array([[[1e3, -1e3]]])
     zero, one = np.zeros((1, 1)), np.ones((1, 1))
-    assert rb.Categorical().log_likelihood(far, one, None) == -2e3
-    assert rb.Categorical().log_likelihood(far, zero, None) == 0.0
-    np.testing.assert_array_equal(rb.Categorical().terms(far, None).probs, [[[1, 0]]])
-    assert rb.Bernoulli().log_likelihood(far, np.array([[0.0, 1.0]]), None) == -2e3
-    np.testing.assert_array_equal(rb.Bernoulli().terms(far, None).probs, [[[1, 0]]])
+    assert rb.Categorical()._log_likelihood(far, one, None) == -2e3
+    assert rb.Categorical()._log_likelihood(far, zero, None) == 0.0
+    np.testing.assert_array_equal(rb.Categorical()._terms(far, None).probs, [[[1, 0]]])
+    assert rb.Bernoulli()._log_likelihood(far, np.array([[0.0, 1.0]]), None) == -2e3
+    np.testing.assert_array_equal(rb.Bernoulli()._terms(far, None).probs, [[[1, 0]]])
     hetero = rb.HeteroscedasticGaussian()
     for raw in (-36.9, -37.1, -300.0):
-        got = hetero.log_likelihood(np.array([[[0.0, raw]]]), zero, None)
+        got = hetero._log_likelihood(np.array([[[0.0, raw]]]), zero, None)
         assert got == pytest.approx(-raw - 0.5 * math.log(2 * math.pi), rel=1e-13)
-    assert hetero.log_likelihood(np.array([[[0.0, -1e4]]]), zero, None) == pytest.approx(
+    assert hetero._log_likelihood(np.array([[[0.0, -1e4]]]), zero, None) == pytest.approx(
         1e4, rel=1e-3
     )
-    assert hetero.log_likelihood(np.array([[[0.0, -1e4]]]), one, None) == -math.inf
-    assert rb.Poisson().log_likelihood(far[..., :1], one, None) == -math.inf
+    assert hetero._log_likelihood(np.array([[[0.0, -1e4]]]), one, None) == -math.inf
+    assert rb.Poisson()._log_likelihood(far[..., :1], one, None) == -math.inf
 
 
 @pytest.mark.parametrize("kind", range(len(EVERY)), ids=CASES)
 def test_pointwise_terms_are_those_of_the_oracle(kind, rng):
     likelihood = EVERY[kind]
     f = rng.normal(size=(1, 9, 4))
-    y = rng.integers(0, 2, size=(9, likelihood.columns("f", (4,)))).astype(float)
+    y = rng.integers(0, 2, size=(9, likelihood._columns("f", (4,)))).astype(float)
     log_noise = np.array([[0.4]]) if likelihood.learns_noise else None
     expected, _, _ = reference.log_likelihood_terms(kind, SCALE, f[0], y, 0.4, SHAPE)
-    got = likelihood.log_likelihood(f, y, log_noise)[0]
+    got = likelihood._log_likelihood(f, y, log_noise)[0]
     np.testing.assert_allclose(got, expected, rtol=1e-11)
 
 

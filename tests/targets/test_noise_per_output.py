@@ -51,7 +51,7 @@ def oracle_of(target):
         np.array([[0, target.model.dim, 0, 0.8, 0, 0], [target.model.dim, 3, 0, 1, 0, 0]])[
             : 1 + bool(learned)
         ],
-        likelihood.table("test", (3,)).kind,
+        likelihood._table("test", (3,)).kind,
         target.x.astype(float),
         target.y.astype(float),
         np.array(likelihood.scales((3,))),

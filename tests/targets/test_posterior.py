@@ -20,7 +20,7 @@ def build(likelihood, *, hidden=(6,), outputs=2, dtype=np.float64, seed=3, **opt
     rng = np.random.default_rng(seed)
     model = rb.mlp(3, hidden, outputs, activation="silu")
     x = rng.normal(size=(N, 3))
-    columns = likelihood.columns("test", (outputs,))
+    columns = likelihood._columns("test", (outputs,))
     y = rng.integers(0, 2, size=(N, columns)).astype(float)
     if isinstance(likelihood, rb.HeteroscedasticGaussian):  # many values, or a NoiseWarning
         y += rng.normal(size=y.shape)
@@ -31,7 +31,7 @@ def build(likelihood, *, hidden=(6,), outputs=2, dtype=np.float64, seed=3, **opt
     oracle = reference.Target(
         model.table,
         np.array(prior),
-        likelihood.table("test", (outputs,)).kind,
+        likelihood._table("test", (outputs,)).kind,
         target.x.astype(float),
         target.y.astype(float),
         np.array(likelihood.scales((outputs,))),

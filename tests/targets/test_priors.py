@@ -76,7 +76,7 @@ def test_fan_in_divides_the_scales_of_weights_alone(prior, frozen, sd, rng):
 
 def test_sd_of_a_student_without_variance_is_infinite_and_its_scale_stands_in():
     assert rb.StudentT(2.0, 0.5).sd == math.inf
-    assert rb.StudentT(2.0, 0.5).spread() == 0.5
+    assert rb.StudentT(2.0, 0.5)._spread() == 0.5
     assert target(rb.StudentT(1.0, 0.5)).shared_prior_sd == 0.5
 
 

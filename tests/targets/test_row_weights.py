@@ -52,7 +52,7 @@ def weights_of(rows=ROWS):
 def known(target, x, y, theta, weights, rows=None):
     """Tempered log density (C,) and gradient: the oracle's, one row after the other."""
     every = np.arange(len(x)) if rows is None else np.asarray(rows)
-    table = target.likelihood.table("test", target.model.output_shape)
+    table = target.likelihood._table("test", target.model.output_shape)
     kind, scale, shape = table.kind, np.array(table.scales), table.constant
     oracle = reference.Target(
         target.model.table, target._spec.table.rows, kind, x, np.asarray(y).reshape(len(x), -1),

@@ -52,7 +52,7 @@ def test_the_density_is_normalised_and_its_moments_are_those_said(name):
     prior = CASES[name][0]
     t = target(prior)
     base = -0.5 * math.log(2 * math.pi) * MODEL.dim
-    grid = prior.log_mean + np.linspace(-60.0, 60.0, 60_001) * max(prior.spread(), 0.4)
+    grid = prior.log_mean + np.linspace(-60.0, 60.0, 60_001) * max(prior._spread(), 0.4)
     theta = np.zeros((grid.size, t.dim))
     theta[:, -1] = grid
     density = np.exp(t.log_prior(theta) - base)
@@ -61,9 +61,9 @@ def test_the_density_is_normalised_and_its_moments_are_those_said(name):
     )
     square = integrate.trapezoid(density * (grid - mean) ** 2, grid)
     assert total == pytest.approx(1.0, rel=1e-8)
-    assert (prior.log_mean, prior.spread()) == pytest.approx((mean, square**0.5), rel=1e-6)
+    assert (prior.log_mean, prior._spread()) == pytest.approx((mean, square**0.5), rel=1e-6)
     assert median == pytest.approx(0.5, abs=2e-3)
-    assert (t.prior_mean[-1], t.prior_sd[-1]) == (prior.log_mean, prior.spread())
+    assert (t.prior_mean[-1], t.prior_sd[-1]) == (prior.log_mean, prior._spread())
     assert t.shared_prior_sd == 1.0
     assert not t.normal_prior
     # twice the rate is another density
@@ -83,7 +83,7 @@ def test_gamma_functions(x):
 @pytest.mark.parametrize("x", [1e-300, 1e300])
 def test_moments_of_any_concentration_are_numbers_or_infinite(x):
     prior = rb.GammaPrecision(x, 1.0)
-    assert not any(math.isnan(v) for v in (prior.spread(), prior.log_mean, prior.log_median))
+    assert not any(math.isnan(v) for v in (prior._spread(), prior.log_mean, prior.log_median))
 
 
 def test_numpyros_example_is_stated_exactly():
@@ -138,7 +138,7 @@ def test_a_weight_with_a_prior_of_a_scale_is_refused_by_name(name):
             target(None, prior=given)
     # its own name in a dict of priors is one of its places, no pattern is
     t = target(None, prior={"*": rb.Normal(1.0), "log_noise": prior})
-    assert t.prior_sd[-1] == prior.spread()
+    assert t.prior_sd[-1] == prior._spread()
 
 
 @pytest.mark.parametrize("name", CASES)

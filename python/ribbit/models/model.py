@@ -101,7 +101,7 @@ class Model:
                     "layers of ribbit, such as rb.Dense(1), or rb.torch.posterior for any module"
                 )
             with written.layer(str(index), layer):
-                value = layer.compile(written, value)
+                value = layer._compile(written, value)
         if written.dim == 0:
             raise ValueError("[Model] expected at least one layer with parameters, got none")
         # The random stream counts blocks of four normals in 32 bits.

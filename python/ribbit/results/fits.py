@@ -148,9 +148,9 @@ class MeanField:
         OSError
             When the folder is missing or cannot be written to.
         """
-        archive.write("MeanField.save", path, *self.packed())
+        archive.write("MeanField.save", path, *self._packed())
 
-    def packed(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _packed(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what a file holds: header and arrays."""
         fields = ("mean", "scale", "elbo", "expected_log_likelihood", "kl")
         arrays: dict[str, Any] = {name: to_host(getattr(self, name)) for name in fields}
@@ -184,7 +184,7 @@ class MeanField:
         require_memory(name, xp, count * dim, host_dtype(self.mean), what)
         return random_numbers.draw_weights(xp, self.mean, self.scale, count, seed=key)
 
-    def starts(self, chains: npt.NDArray[np.uint32] | None, seed: int) -> Array:
+    def _starts(self, chains: npt.NDArray[np.uint32] | None, seed: int) -> Array:
         """Return a draw (C, P) for each of the chain ids; four chains when None."""
         ids = np.arange(4, dtype=np.uint32) if chains is None else chains
         xp = namespace(self.mean)
@@ -287,7 +287,7 @@ def packed_weights(
 
 def save_weights(fit: Any, path: str | os.PathLike[str]) -> None:
     """Write a fit of weights."""
-    archive.write(f"{type(fit).__name__}.save", path, *fit.packed())
+    archive.write(f"{type(fit).__name__}.save", path, *fit._packed())
 
 
 def drawn(
@@ -354,7 +354,7 @@ class DropoutFit:
         """Write the fit to one file; as :meth:`MeanField.save`."""
         save_weights(self, path)
 
-    def packed(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _packed(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what a file holds: header and arrays."""
         arrays = {"theta": to_host(self.theta), "rates": self.rates}
         return packed_weights(self, self.target.network_predictive, arrays)
@@ -364,7 +364,7 @@ class DropoutFit:
         text = f"DropoutFit({self.theta.shape[0]} parameters, rates {rates}"
         return text + (")" if self.complete else ", INCOMPLETE)")
 
-    def starts(self, chains: npt.NDArray[np.uint32] | None, seed: int) -> Array:
+    def _starts(self, chains: npt.NDArray[np.uint32] | None, seed: int) -> Array:
         """Return the weights (P,), the start of every chain."""
         return self.theta
 
@@ -447,7 +447,7 @@ class EnsembleFit:
         """Write the fit to one file; as :meth:`MeanField.save`."""
         save_weights(self, path)
 
-    def packed(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _packed(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what a file holds: header and arrays."""
         return packed_weights(self, self.predictive, {"theta": to_host(self.theta)})
 
@@ -459,7 +459,7 @@ class EnsembleFit:
         text = f"EnsembleFit({members} members, {dim} parameters"
         return text + (")" if self.complete else ", INCOMPLETE)")
 
-    def starts(self, chains: npt.NDArray[np.uint32] | None, seed: int) -> Array:
+    def _starts(self, chains: npt.NDArray[np.uint32] | None, seed: int) -> Array:
         """Return a member (C, P) for each of the chain ids, in turn; all members when None."""
         return self.theta if chains is None else self._members(chains % self.theta.shape[0])
 

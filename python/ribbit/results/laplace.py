@@ -182,7 +182,7 @@ class LaplaceFit:
         """Write the fit to one file; as :meth:`MeanField.save`."""
         save_weights(self, path)
 
-    def packed(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _packed(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what a file holds: header and arrays."""
         arrays: dict[str, Any] = {"mean": self.mean, "factor": self.factor}
         arrays |= {f"tuning/{name}": values for name, values in self.tuning.items()}
@@ -194,9 +194,9 @@ class LaplaceFit:
         }
         return packed_weights(self, self.predictive, arrays, curvature=curvature)
 
-    def starts(self, chains: npt.NDArray[np.uint32] | None, seed: int) -> Array:
+    def _starts(self, chains: npt.NDArray[np.uint32] | None, seed: int) -> Array:
         """Return draw c (C, P) for each chain id c; four draws when None."""
-        self._require_factor("LaplaceFit.starts")
+        self._require_factor("LaplaceFit")
         ids = np.arange(4, dtype=np.uint32) if chains is None else chains
         return self._drawn(np.asarray(ids, np.uint32), seed)
 

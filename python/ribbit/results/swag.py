@@ -114,18 +114,18 @@ class SWAGFit:
         """Write the fit to one file; as :meth:`MeanField.save`."""
         save_weights(self, path)
 
-    def packed(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _packed(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what a file holds: header and arrays."""
         names = ("mean", "squares", "deviations")
         arrays = {name: to_host(getattr(self, name)) for name in names}
         collected = {"count": self.count, "first_step": self.first_step}
         return packed_weights(self, self.predictive, arrays, collected=collected)
 
-    def starts(self, chains: npt.NDArray[np.uint32] | None, seed: int) -> Array:
+    def _starts(self, chains: npt.NDArray[np.uint32] | None, seed: int) -> Array:
         """Return draw c (C, P) for each chain id c; a draw per member, at least four, when None."""
         many = max(4, self.mean.shape[0])
         ids = np.arange(many, dtype=np.uint32) if chains is None else chains
-        self._require_spread("SWAGFit.starts")
+        self._require_spread("SWAGFit")
         return self._drawn(np.asarray(ids, np.uint32), seed)
 
     def draws(self, num_draws: int, *, seed: int = 0) -> Draws:

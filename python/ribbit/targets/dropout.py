@@ -309,5 +309,7 @@ def _length_scale_prior(model: Model, rates: Array64, length_scale: float, old: 
         if behind:
             sds[row["weight"]] = keep**0.5 / length_scale
         kept.append(1.0 if behind else keep)
-    rows = [(p.offset, p.size, 0, *Normal(sds[p.offset]).table_values(1)) for p in model.parameters]
+    rows = [
+        (p.offset, p.size, 0, *Normal(sds[p.offset])._table_values(1)) for p in model.parameters
+    ]
     return np.array([*rows, *(tuple(r) for r in old if r[0] >= model.dim)], dtype=np.float64)

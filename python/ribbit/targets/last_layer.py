@@ -88,7 +88,7 @@ class IntegratedSpec(DensitySpec):
             table,
             rows,
             prior_constants(rows),
-            self.likelihood.table("Posterior", self.model.output_shape),
+            self.likelihood._table("Posterior", self.model.output_shape),
             self.temperature,
             self.likelihood_temperature,
             precision=self.precision,

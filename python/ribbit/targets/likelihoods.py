@@ -87,9 +87,9 @@ class Likelihood:
         """Name of the functor of ``core/likelihood_hd.h``."""
         return type(self).__name__ + ("Learned" if self.learns_noise else "")
 
-    def table(self, function: str, outputs: tuple[int, ...]) -> LikelihoodTable:
+    def _table(self, function: str, outputs: tuple[int, ...]) -> LikelihoodTable:
         """Return what a backend is told; ValueError if a network with `outputs` does not fit."""
-        columns = self.columns(function, outputs)
+        columns = self._columns(function, outputs)
         return LikelihoodTable(
             LIKELIHOODS[self.code],
             self.scales(outputs),
@@ -100,7 +100,7 @@ class Likelihood:
             transforms=self.kind != "regression",
         )
 
-    def constants(self, y: npt.NDArray[Any]) -> Array64 | None:
+    def _constants(self, y: npt.NDArray[Any]) -> Array64 | None:
         """Return what the log likelihood of each row of y (N, J) has of y alone, (N,).
 
         Kernels of a device leave it out. None: they leave nothing out.
@@ -108,13 +108,13 @@ class Likelihood:
         del y
         return None
 
-    def columns(self, function: str, outputs: tuple[int, ...]) -> int:
+    def _columns(self, function: str, outputs: tuple[int, ...]) -> int:
         """Return J, the columns of y for a network with `outputs`; ValueError if none fits."""
         if len(outputs) != 1:
             raise ShapeError(f"[{function}] expected a model with flat outputs, got {outputs}")
         return outputs[0]
 
-    def targets(
+    def _targets(
         self,
         function: str,
         y: npt.ArrayLike,
@@ -129,7 +129,7 @@ class Likelihood:
         TypeError, ValueError
             If the shape does not fit the model or a value is outside the likelihood's support.
         """
-        columns = self.columns(function, outputs)
+        columns = self._columns(function, outputs)
         raw = checks.numeric(function, "y", y)
         array = raw[:, None] if raw.ndim == 1 else raw
         if array.shape != (rows, columns):
@@ -142,17 +142,17 @@ class Likelihood:
             )
         # A place in the message has the indices of the y that came.
         values = checks.data(function, "y", raw, dtype)
-        self.support(function, raw, outputs[0])
+        self._support(function, raw, outputs[0])
         return values.reshape(rows, columns)
 
-    def support(self, function: str, y: npt.NDArray[Any], outputs: int) -> None:
+    def _support(self, function: str, y: npt.NDArray[Any], outputs: int) -> None:
         """Raise DataError if a value of y, finite already, cannot occur."""
 
-    def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
+    def _terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
         """Return the predictive terms of outputs (S, N, K) and log noises (S, n), if learned."""
         raise NotImplementedError
 
-    def log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
+    def _log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
         """Return the log density (S, N) float64 of y (N, J) given outputs (S, N, K)."""
         raise NotImplementedError
 
@@ -201,7 +201,7 @@ class _ScaledNoise(Likelihood):
             return
         got = checks.summary(self.log_noise_prior)
         if isinstance(self.log_noise_prior, type) or not hasattr(
-            self.log_noise_prior, "table_values"
+            self.log_noise_prior, "_table_values"
         ):
             raise TypeError(f"[{name}] expected log_noise_prior as a prior, got {got}")
         if self.scale is not None:
@@ -220,9 +220,9 @@ class _ScaledNoise(Likelihood):
             return (self.scale,)
         return (1.0,) * (outputs[-1] if self.per_output else 1)
 
-    def columns(self, function: str, outputs: tuple[int, ...]) -> int:
+    def _columns(self, function: str, outputs: tuple[int, ...]) -> int:
         """Return the number of outputs; ValueError unless there is one scale or one for each."""
-        count = super().columns(function, outputs)
+        count = super()._columns(function, outputs)
         if isinstance(self.scale, tuple) and len(self.scale) != count:
             raise ShapeError(
                 f"[{function}] expected one scale of {type(self).__name__}, or one for each of "
@@ -315,13 +315,13 @@ class Gaussian(_ScaledNoise):
     log_noise_prior: Any = field(default=None, kw_only=True)
     per_output: bool = field(default=True, kw_only=True)
 
-    def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
+    def _terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
         """Return mean (S, N, K) and noise sd (S, 1, 1) or (S, 1, K) float64."""
         xp = namespace(outputs)
         sd = self._noise_scale(xp, outputs, log_noise)
         return PredictiveTerms(mean=outputs, noise_sd=sd)
 
-    def log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
+    def _log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
         """Return the log density (S, N) float64."""
         xp = namespace(outputs, y)
         residual = _double(xp, y) - _double(xp, outputs)
@@ -383,9 +383,9 @@ class HeteroscedasticGaussian(Likelihood):
         """Name of the functor; without a floor that of one that has none."""
         return "HeteroscedasticGaussian" + ("Floored" if self.min_sd else "")
 
-    def columns(self, function: str, outputs: tuple[int, ...]) -> int:
+    def _columns(self, function: str, outputs: tuple[int, ...]) -> int:
         """Return half the outputs; an odd number of outputs is a ValueError."""
-        count = super().columns(function, outputs)
+        count = super()._columns(function, outputs)
         if count % 2:
             raise ShapeError(
                 f"[{function}] expected an even number of outputs (means, then raw sds) for "
@@ -393,7 +393,7 @@ class HeteroscedasticGaussian(Likelihood):
             )
         return count // 2
 
-    def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
+    def _terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
         """Return mean and noise sd, both (S, N, J)."""
         xp = namespace(outputs)
         half = outputs.shape[-1] // 2
@@ -402,7 +402,7 @@ class HeteroscedasticGaussian(Likelihood):
             sd = xp.hypot(sd, xp.full_like(sd, self.min_sd))
         return PredictiveTerms(mean=outputs[..., :half], noise_sd=sd)
 
-    def log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
+    def _log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
         """Return the log density (S, N) float64."""
         xp = namespace(outputs, y)
         half = outputs.shape[-1] // 2
@@ -438,24 +438,24 @@ class Categorical(Likelihood):
 
     kind: ClassVar[Kind] = "classification"
 
-    def columns(self, function: str, outputs: tuple[int, ...]) -> int:
+    def _columns(self, function: str, outputs: tuple[int, ...]) -> int:
         """Return 1; fewer than two outputs are a ValueError."""
-        if super().columns(function, outputs) < 2:
+        if super()._columns(function, outputs) < 2:
             raise ShapeError(f"[{function}] expected >= 2 outputs for Categorical, got 1")
         return 1
 
-    def support(self, function: str, y: npt.NDArray[Any], outputs: int) -> None:
+    def _support(self, function: str, y: npt.NDArray[Any], outputs: int) -> None:
         """Raise DataError unless y holds whole numbers in [0, K)."""
         good = (y >= 0) & (y < outputs) & (np.floor(y) == y)
         checks.all_true(function, f"y as integer labels in [0, {outputs})", "y", y, good)
 
-    def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
+    def _terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
         """Return the probabilities (S, N, K)."""
         xp = namespace(outputs)
         e = xp.exp(outputs - xp.max(outputs, axis=-1, keepdims=True))
         return PredictiveTerms(probs=e / xp.sum(e, axis=-1, keepdims=True))
 
-    def log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
+    def _log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
         """Return the log probability (S, N) float64 of the labels."""
         xp = namespace(outputs, y)
         logits = _double(xp, outputs)
@@ -481,16 +481,16 @@ class Bernoulli(Likelihood):
 
     kind: ClassVar[Kind] = "classification"
 
-    def support(self, function: str, y: npt.NDArray[Any], outputs: int) -> None:
+    def _support(self, function: str, y: npt.NDArray[Any], outputs: int) -> None:
         """Raise DataError unless y holds zeros and ones."""
         checks.all_true(function, "y as 0 or 1", "y", y, (y == 0) | (y == 1))
 
-    def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
+    def _terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
         """Return the probabilities (S, N, K) of y = 1."""
         xp = namespace(outputs)
         return PredictiveTerms(probs=_sigmoid(xp, outputs), binary=True)
 
-    def log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
+    def _log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
         """Return the log probability (S, N) float64."""
         xp = namespace(outputs, y)
         signed = (1.0 - 2.0 * _double(xp, y)) * _double(xp, outputs)
@@ -513,24 +513,24 @@ class Poisson(Likelihood):
 
     kind: ClassVar[Kind] = "count"
 
-    def support(self, function: str, y: npt.NDArray[Any], outputs: int) -> None:
+    def _support(self, function: str, y: npt.NDArray[Any], outputs: int) -> None:
         """Raise DataError unless y holds whole numbers >= 0."""
         good = (y >= 0) & (np.floor(y) == y)
         checks.all_true(function, "y as whole numbers >= 0", "y", y, good)
 
-    def constants(self, y: npt.NDArray[Any]) -> Array64 | None:
+    def _constants(self, y: npt.NDArray[Any]) -> Array64 | None:
         """Return -sum of log y! of each row, (N,)."""
         rows: Array64 = -log_factorials(y).sum(axis=1)
         return rows
 
-    def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
+    def _terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
         """Return the rate as mean and its square root as noise sd, both (S, N, K) float64."""
         xp = namespace(outputs)
         with errstate(xp):  # in float64: exp(40) in float32 lies many sds off
             rate = xp.exp(_double(xp, outputs))
         return PredictiveTerms(mean=rate, noise_sd=xp.sqrt(rate))
 
-    def log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
+    def _log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
         """Return the log probability (S, N) float64, log y! included."""
         xp = namespace(outputs, y)
         log_factorial = from_host(xp, log_factorials(to_host(y)))
@@ -595,7 +595,7 @@ class StudentTNoise(_ScaledNoise):
         """The degrees of freedom."""
         return self.df
 
-    def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
+    def _terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
         """Return location (S, N, K), noise sd and scale (S, 1, 1) or (S, 1, K) float64."""
         xp = namespace(outputs)
         scale = self._noise_scale(xp, outputs, log_noise)
@@ -604,10 +604,10 @@ class StudentTNoise(_ScaledNoise):
             mean=outputs, noise_sd=scale * wider, noise_df=self.df, noise_scale=scale
         )
 
-    def log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
+    def _log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
         """Return the log density (S, N) float64."""
         xp = namespace(outputs, y)
-        _, root, more, log_norm = self.table("log_likelihood", outputs.shape[2:]).constants
+        _, root, more, log_norm = self._table("log_likelihood", outputs.shape[2:]).constants
         scale = self._noise_scale(xp, outputs, log_noise)
         with errstate(xp):
             u = (_double(xp, y) - _double(xp, outputs)) / (scale * root)

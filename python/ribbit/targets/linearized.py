@@ -167,7 +167,7 @@ class LinearizedNetwork:
     def predictive(self, theta: npt.NDArray[Any], x: Any) -> PredictiveTerms:
         """Return what each draw (S, P) predicts at each row of `x`."""
         with np.errstate(over="ignore", invalid="ignore"):
-            terms = self.base.likelihood.terms(self.outputs(theta, x), self._log_noise(theta))
+            terms = self.base.likelihood._terms(self.outputs(theta, x), self._log_noise(theta))
         units = self.base.units
         found: PredictiveTerms = terms if units is None else units.terms(terms)
         return found
@@ -176,7 +176,7 @@ class LinearizedNetwork:
         """Return the log density (S, N) of each row under each draw (S, P)."""
         targets = self.network_targets(x, y)
         with np.errstate(over="ignore", invalid="ignore"):
-            values = self.base.likelihood.log_likelihood(
+            values = self.base.likelihood._log_likelihood(
                 self.outputs(theta, x), targets, self._log_noise(theta)
             )
         found: Array64 = values if self.base.units is None else values - self.base.units.log_scale
@@ -192,7 +192,7 @@ class LinearizedNetwork:
         if self.base.units is not None:
             y = self.base.units.targets(name, y)
         shape = self.base.model.output_shape
-        found: Array64 = self.base.likelihood.targets(name, y, np.shape(x)[0], shape, _FLOAT64)
+        found: Array64 = self.base.likelihood._targets(name, y, np.shape(x)[0], shape, _FLOAT64)
         return found
 
 

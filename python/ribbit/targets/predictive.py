@@ -235,7 +235,7 @@ class NetworkPredictive:
         """
         outputs, log_noise = self._samples("predict", theta, x, first, row)
         with np.errstate(over="ignore", invalid="ignore"):
-            terms = self.likelihood.terms(outputs, log_noise)
+            terms = self.likelihood._terms(outputs, log_noise)
         return terms if self.units is None else self.units.terms(terms)
 
     def log_likelihood(
@@ -256,7 +256,7 @@ class NetworkPredictive:
         backend = dispatch.backend_of(function, outputs)
         if self.units is not None:
             y = self.units.targets(function, y)
-        targets = self.likelihood.targets(
+        targets = self.likelihood._targets(
             function,
             backend.given(function, "y", y),
             outputs.shape[1],
@@ -265,7 +265,7 @@ class NetworkPredictive:
         )
         targets = from_host(backend.xp, targets)
         with np.errstate(over="ignore", invalid="ignore"):
-            values: Array64 = self.likelihood.log_likelihood(outputs, targets, log_noise)
+            values: Array64 = self.likelihood._log_likelihood(outputs, targets, log_noise)
         return values if self.units is None else values - self.units.log_scale
 
     def predictive_moments(
@@ -281,7 +281,7 @@ class NetworkPredictive:
         backend = dispatch.backend_of("predict", positions)
         sums = backend.moments(
             self.network,
-            self.likelihood.table("predict", self.model.output_shape),
+            self.likelihood._table("predict", self.model.output_shape),
             self._source(backend, positions, x, 0),
             self.network_inputs("predict", x),
             count=positions.shape[0] * positions.shape[1],
@@ -443,7 +443,7 @@ def predictive_from_description(description: Mapping[str, Any]) -> NetworkPredic
         raise ValueError(f"[{function}] expected entries model and likelihood, got {list(given)}")
     model = Model.from_description(given["model"])
     likelihood = likelihoods.from_description(given["likelihood"])
-    likelihood.columns(function, model.output_shape)
+    likelihood._columns(function, model.output_shape)
     if given.get("precision", "float32") not in PRECISIONS:
         raise ValueError(
             f"[{function}] expected precision as one of {', '.join(PRECISIONS)}, "

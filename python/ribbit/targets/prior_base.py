@@ -57,40 +57,40 @@ class Prior:
 
     Examples
     --------
-    >>> isinstance(rb.Normal(0.5), rb.Prior), rb.Normal(0.5, fan_in=True).spread(25)
-    (True, 0.1)
+    >>> isinstance(rb.Normal(0.5), rb.Prior)
+    True
     """
 
     kind: ClassVar[int]  # code in the prior table
     fan_in: bool
 
-    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
+    def _table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
         """Return (a, b, c) of the prior table for a parameter with this fan-in."""
         raise NotImplementedError
 
-    def spread(self, fan_in: int = 1) -> float:
+    def _spread(self, fan_in: int = 1) -> float:
         """Return the sd for a parameter with this fan-in; its scale where the sd is infinite."""
         raise NotImplementedError
 
     @property
     def sd(self) -> float:
         """Marginal standard deviation at fan-in 1; infinite when there is none."""
-        return self.spread()
+        return self._spread()
 
-    def named(self) -> tuple[str, ...]:
+    def _named(self) -> tuple[str, ...]:
         """Return the names of parameters that the prior says something of; a target has them."""
         return ()
 
-    def means(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
+    def _means(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
         """Return the mean of each number of a parameter (size,), of a model of `dim` in all."""
         del function, dim
         return np.zeros(parameter.size)
 
-    def centres(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
+    def _centres(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
         """Return what the core subtracts before it takes the density (size,): the mean."""
-        return self.means(function, parameter, dim)
+        return self._means(function, parameter, dim)
 
-    def learned_scales(self) -> LearnedScales | None:
+    def _learned_scales(self) -> LearnedScales | None:
         """Return the scales that are learned with the weights, None where the prior is fixed."""
         return None
 
@@ -139,12 +139,12 @@ class ScalePrior(Prior):
         """Root of the mean of scale**2, infinite when there is none."""
         return math.inf
 
-    def means(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
+    def _means(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
         """Return the mean of the log scale (size,)."""
         del function, dim
         return np.full(parameter.size, self.log_mean)
 
-    def centres(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
+    def _centres(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
         """Return zeros (size,): the density is of the log scale itself."""
         del function, dim
         return np.zeros(parameter.size)

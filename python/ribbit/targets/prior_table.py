@@ -141,7 +141,7 @@ def resolve(
             )
     known = {p.name for p in network} | {LOG_NOISE}
     for one in patterns.values():
-        unknown = [name for name in one.named() if name not in known]
+        unknown = [name for name in one._named() if name not in known]
         if unknown:
             raise ValueError(
                 f"[{function}] expected means of parameters of the model, got one of "
@@ -166,36 +166,36 @@ def resolve(
                 f"[{function}] expected a prior of weights for {p.name!r}, got {own!r}, which "
                 "is of a scale: it goes into log_noise_prior= or Normal(scale=)"
             )
-        learned = own.learned_scales()
+        learned = own._learned_scales()
         if learned is not None:
             builder.add(function, p, pattern, learned)
         priors.append((p.name, own))
-        rows.append((p.offset, p.size, own.kind, *own.table_values(p.fan_in)))
+        rows.append((p.offset, p.size, own.kind, *own._table_values(p.fan_in)))
         sizes.append(p.size)
-        spreads.append(own.spread(p.fan_in))
-        means.append(own.means(function, p, dim))
-        centres.append(own.centres(function, p, dim))
+        spreads.append(own._spread(p.fan_in))
+        means.append(own._means(function, p, dim))
+        centres.append(own._centres(function, p, dim))
     shared = spreads[0] if len(set(spreads)) == 1 else None
     if log_noise is not None:
         extra = patterns.get(LOG_NOISE, log_noise)
-        if extra.learned_scales() is not None:
+        if extra._learned_scales() is not None:
             raise ValueError(
                 f"[{function}] expected a prior of {LOG_NOISE!r} of a known scale, got {extra!r}"
             )
         priors.append((LOG_NOISE, extra))
         parameter = _LogNoise(noises, (noises,))
-        rows.append((dim, noises, extra.kind, *extra.table_values()))
+        rows.append((dim, noises, extra.kind, *extra._table_values()))
         sizes.append(noises)
-        spreads.append(extra.spread())
-        means.append(extra.means(function, parameter, noises))
-        centres.append(extra.centres(function, parameter, noises))
+        spreads.append(extra._spread())
+        means.append(extra._means(function, parameter, noises))
+        centres.append(extra._centres(function, parameter, noises))
     scales = builder.table()
     for array in () if scales is None else scales.arrays:
         shared = None
         priors.append((array.name, array.prior))
-        rows.append((sum(sizes), array.count, array.prior.kind, *array.prior.table_values()))
+        rows.append((sum(sizes), array.count, array.prior.kind, *array.prior._table_values()))
         sizes.append(array.count)
-        spreads.append(array.prior.spread())
+        spreads.append(array.prior._spread())
         means.append(np.full(array.count, array.prior.log_mean))
         centres.append(np.zeros(array.count))
     table = np.array(rows, dtype=np.float64)

@@ -155,11 +155,11 @@ class Normal(Prior):
         means = frozenset((name, part.shape, part.tobytes()) for name, part in arrays)
         return self.scale, self.fan_in, self.per, means
 
-    def named(self) -> tuple[str, ...]:
+    def _named(self) -> tuple[str, ...]:
         """Return the names in a dict of means."""
         return tuple(self.mean) if isinstance(self.mean, Mapping) else ()
 
-    def means(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
+    def _means(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
         """Return the mean of each number of a parameter (size,), of a model of `dim` in all.
 
         Raises
@@ -203,11 +203,11 @@ class Normal(Prior):
             described["mean"] = np.asarray(mean).tolist()
         return described
 
-    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
+    def _table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
         """Return (scale, 0, 0); of z, (1, 0, 0), where the scale is learned."""
-        return self.spread(fan_in), 0.0, 0.0
+        return self._spread(fan_in), 0.0, 0.0
 
-    def spread(self, fan_in: int = 1) -> float:
+    def _spread(self, fan_in: int = 1) -> float:
         """Return the sd, the scale itself; that of z, 1, where the scale is learned."""
         if isinstance(self.scale, ScalePrior):
             return 1.0
@@ -218,7 +218,7 @@ class Normal(Prior):
         """Marginal standard deviation of a weight of fan-in 1; infinite when there is none."""
         return self.scale.root_mean_square if isinstance(self.scale, ScalePrior) else self.scale
 
-    def learned_scales(self) -> LearnedScales | None:
+    def _learned_scales(self) -> LearnedScales | None:
         """Return the scales that are learned with the weights, None where the prior is fixed."""
         if not isinstance(self.scale, ScalePrior):
             return None
@@ -266,11 +266,11 @@ class Laplace(Prior):
     def __post_init__(self) -> None:
         self._set_positive("scale")
 
-    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
+    def _table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
         """Return (scale, 0, 0)."""
         return self.scale / self._divisor(fan_in), 0.0, 0.0
 
-    def spread(self, fan_in: int = 1) -> float:
+    def _spread(self, fan_in: int = 1) -> float:
         """Return the sd, sqrt(2) scale."""
         return math.sqrt(2.0) * self.scale / self._divisor(fan_in)
 
@@ -308,11 +308,11 @@ class StudentT(Prior):
     def __post_init__(self) -> None:
         self._set_positive("df", "scale")
 
-    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
+    def _table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
         """Return (df, scale, 0)."""
         return self.df, self.scale / self._divisor(fan_in), 0.0
 
-    def spread(self, fan_in: int = 1) -> float:
+    def _spread(self, fan_in: int = 1) -> float:
         """Return the sd for df > 2, else the scale."""
         factor = math.sqrt(self.df / (self.df - 2.0)) if self.df > 2.0 else 1.0
         return factor * self.scale / self._divisor(fan_in)
@@ -320,7 +320,7 @@ class StudentT(Prior):
     @property
     def sd(self) -> float:
         """Marginal standard deviation at fan-in 1; infinite for df <= 2."""
-        return self.spread() if self.df > 2.0 else math.inf
+        return self._spread() if self.df > 2.0 else math.inf
 
 
 @dataclass(frozen=True)
@@ -353,11 +353,11 @@ class Logistic(Prior):
     def __post_init__(self) -> None:
         self._set_positive("scale")
 
-    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
+    def _table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
         """Return (scale, 0, 0)."""
         return self.scale / self._divisor(fan_in), 0.0, 0.0
 
-    def spread(self, fan_in: int = 1) -> float:
+    def _spread(self, fan_in: int = 1) -> float:
         """Return the sd, pi scale / sqrt(3)."""
         return math.pi / math.sqrt(3.0) * self.scale / self._divisor(fan_in)
 
@@ -398,12 +398,12 @@ class ScaleMixture(Prior):
         object.__setattr__(self, "weight", weight)
         self._set_positive("scale1", "scale2")
 
-    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
+    def _table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
         """Return (weight, scale1, scale2)."""
         divisor = self._divisor(fan_in)
         return self.weight, self.scale1 / divisor, self.scale2 / divisor
 
-    def spread(self, fan_in: int = 1) -> float:
+    def _spread(self, fan_in: int = 1) -> float:
         """Return the sd of the mixture."""
         rest = 1.0 - self.weight
         sd = math.hypot(math.sqrt(self.weight) * self.scale1, math.sqrt(rest) * self.scale2)
@@ -467,12 +467,12 @@ class Horseshoe(Prior):
         self._set_positive("global_scale", "slab_scale", "slab_df")
         checks.choice("Horseshoe", "per", self.per, ("weight", "input", "unit", "array"))
 
-    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
+    def _table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
         """Return (1, 0, 0), those of z."""
         del fan_in
         return 1.0, 0.0, 0.0
 
-    def spread(self, fan_in: int = 1) -> float:
+    def _spread(self, fan_in: int = 1) -> float:
         """Return the sd of z, 1."""
         del fan_in
         return 1.0
@@ -487,7 +487,7 @@ class Horseshoe(Prior):
         half = 0.5 * self.slab_df
         return InverseGamma(half, half * self.slab_scale**2)
 
-    def learned_scales(self) -> LearnedScales:
+    def _learned_scales(self) -> LearnedScales:
         """Return the local scales, the global one and the slab."""
         shared = HalfCauchy(self.global_scale)
         return LearnedScales(HalfCauchy(1.0), self.per, self._divisor, shared, self._slab)

@@ -49,12 +49,12 @@ class GammaPrecision(ScalePrior):
     def __post_init__(self) -> None:
         self._set_positive("concentration", "rate")
 
-    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
+    def _table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
         """Return (concentration, rate, 0)."""
         del fan_in
         return self.concentration, self.rate, 0.0
 
-    def spread(self, fan_in: int = 1) -> float:
+    def _spread(self, fan_in: int = 1) -> float:
         """Return the sd of the log scale, sqrt(trigamma(a)) / 2."""
         del fan_in
         return 0.5 * math.sqrt(gamma_functions.trigamma(self.concentration))
@@ -134,12 +134,12 @@ class HalfNormal(ScalePrior):
     def __post_init__(self) -> None:
         self._set_positive("scale")
 
-    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
+    def _table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
         """Return (scale, 0, 0)."""
         del fan_in
         return self.scale, 0.0, 0.0
 
-    def spread(self, fan_in: int = 1) -> float:
+    def _spread(self, fan_in: int = 1) -> float:
         """Return the sd of the log scale, pi / sqrt(8): half that of the log of a chi-square."""
         del fan_in
         return math.pi / math.sqrt(8.0)
@@ -195,12 +195,12 @@ class HalfCauchy(ScalePrior):
     def __post_init__(self) -> None:
         self._set_positive("scale")
 
-    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
+    def _table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
         """Return (scale, 0, 0)."""
         del fan_in
         return self.scale, 0.0, 0.0
 
-    def spread(self, fan_in: int = 1) -> float:
+    def _spread(self, fan_in: int = 1) -> float:
         """Return the sd of the log scale, pi / 2: that of a hyperbolic secant."""
         del fan_in
         return math.pi / 2.0

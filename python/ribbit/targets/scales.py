@@ -83,7 +83,7 @@ class ScaleTable:
                 total += np.bincount(moved, weights=square, minlength=self.count)
         for array in self.arrays:
             some = slice(array.first, array.first + array.count)
-            middle, sd = array.prior.log_median, array.prior.spread()
+            middle, sd = array.prior.log_median, array.prior._spread()
             with np.errstate(divide="ignore", invalid="ignore"):
                 away = 0.5 * np.log(squares[..., some] / counts[some]) - middle
             away = np.where(np.isfinite(away), np.clip(away, -sd, sd), 0.0)

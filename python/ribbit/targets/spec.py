@@ -161,7 +161,7 @@ class DensitySpec:
         flat = getattr(y, "ndim", None) == 1 or np.ndim(y) == 1
         _precision.check_memory(name, how, backend.device)
         rows = backend.rows(name, model.network, x)
-        host = likelihood.targets(
+        host = likelihood._targets(
             name, backend.given(name, "y", y), rows.shape[0], model.output_shape, chosen
         )
         targets = backend.own(host, y)
@@ -183,7 +183,7 @@ class DensitySpec:
             rows,
             targets,
             flat and targets.shape[1] == 1,
-            likelihood.constants(host),
+            likelihood._constants(host),
             units,
             integrates,
             weights,
@@ -297,7 +297,7 @@ class DensitySpec:
         precision : str, optional
         """
         rows = self.table.rows if prior is None else prior
-        term = (likelihood or self.likelihood).table("Posterior", self.model.output_shape)
+        term = (likelihood or self.likelihood)._table("Posterior", self.model.output_shape)
         tables = DensityTable(
             self.model.table,
             rows,
@@ -427,7 +427,7 @@ class DensitySpec:
 
     def _tables(self) -> dict[str, Any]:
         """Return what model, prior and likelihood compile to: what the C library reads."""
-        likelihood = self.likelihood.table("describe", self.model.output_shape)
+        likelihood = self.likelihood._table("describe", self.model.output_shape)
         return {
             "columns": list(COLUMNS),
             "layers": self.model.table.tolist(),

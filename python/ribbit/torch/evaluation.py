@@ -140,7 +140,7 @@ class Evaluation(TorchSteps):
         if not isinstance(self.likelihood, Likelihood):
             return y
         host = y.double() if y.is_floating_point() else y
-        found = self.likelihood.targets(
+        found = self.likelihood._targets(
             function, host.numpy(), len(y), (self.num_outputs,), np.dtype(np.float64)
         )
         return torch.from_numpy(found)

@@ -187,7 +187,7 @@ class MaskPredictive:
         """Return what each draw predicts under its masks."""
         outputs = self.outputs(theta, x, first=first, row=row)
         with np.errstate(over="ignore", invalid="ignore"):
-            return self.likelihood.terms(outputs, self._base._log_noise(theta))
+            return self.likelihood._terms(outputs, self._base._log_noise(theta))
 
     def log_likelihood(
         self, theta: FloatArray, x: Any, y: Any, *, first: int = 0, row: int = 0
@@ -196,7 +196,7 @@ class MaskPredictive:
         function, base = "log_likelihood", self._base
         outputs = self.outputs(theta, x, first=first, row=row).astype(np.float64)
         targets = base._targets(function, tensor(function, "y", y, torch.float64)).numpy()
-        found: Array64 = self.likelihood.log_likelihood(outputs, targets, base._log_noise(theta))
+        found: Array64 = self.likelihood._log_likelihood(outputs, targets, base._log_noise(theta))
         return found
 
     def describe(self) -> Any:

@@ -104,7 +104,7 @@ class NativePosterior(Posterior):
     batch_size: int | None
 
     @staticmethod
-    def of(
+    def _of(
         posterior: Posterior,
         compiled: Compiled,
         batch_size: int | None,

@@ -34,7 +34,7 @@ _numbers = itertools.count()
 @torch.library.custom_op("ribbit::log_density", mutates_args=())
 def _log_density(theta: torch.Tensor, target: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Log density () or (C,) float64 and gradient at theta (P,) or (C, P)."""
-    return _targets[target].evaluate(theta)
+    return _targets[target]._evaluate(theta)
 
 
 @_log_density.register_fake
@@ -121,7 +121,7 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def forward(theta: torch.Tensor, density: LogDensity) -> tuple[torch.Tensor, torch.Tensor]:
-        return density.evaluate(theta)
+        return density._evaluate(theta)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
@@ -148,7 +148,7 @@ class _Eager(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, theta: torch.Tensor, density: LogDensity) -> torch.Tensor:
-        value, known = density.evaluate(theta)
+        value, known = density._evaluate(theta)
         ctx.save_for_backward(theta, known)
         return value
 
@@ -259,7 +259,7 @@ class LogDensity:
         lp = _Function.apply(theta, self)[0] if _transforming() else _Eager.apply(theta, self)
         return lp
 
-    def evaluate(self, theta: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _evaluate(self, theta: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return value and gradient at theta (..., P); arrays share memory with tensors."""
         position = theta.detach().contiguous().numpy()
         lp, grad = self.target.value_and_grad(position.reshape(-1, self.dim))

@@ -134,7 +134,7 @@ class NativePrior:
         self._padding = width * height - self.dim
         rows = table.rows
         if self._padding:
-            last = (self.dim, self._padding, Normal.kind, *Normal(1.0).table_values())
+            last = (self.dim, self._padding, Normal.kind, *Normal(1.0)._table_values())
             rows = np.concatenate([rows, np.array([last])])
         model = Model([Dense(width, bias=False)], input_shape=(height,))  # type: ignore[arg-type]
         x, y = np.zeros((1, height), dtype), np.zeros((1, width), dtype)
@@ -145,7 +145,7 @@ class NativePrior:
                 model.table,
                 rows,
                 prior_constants(rows),
-                likelihoods.Gaussian(1.0).table("posterior", model.output_shape),
+                likelihoods.Gaussian(1.0)._table("posterior", model.output_shape),
                 temperature,
                 1.0,
                 precision=precision,

@@ -235,7 +235,7 @@ def _native(
     every = np.moveaxis(every, 1, -1) if every.ndim == 4 else every
     # Scales of the data are the user's business here, as they are for a module that torch runs.
     made = Posterior(compiled.model, every, y, likelihood=likelihood, **own)
-    return NativePosterior.of(made, compiled, rows.batch_size, rows.columns)
+    return NativePosterior._of(made, compiled, rows.batch_size, rows.columns)
 
 
 def _outputs(function: str, module: torch.nn.Module, x: torch.Tensor) -> tuple[int, bool]:

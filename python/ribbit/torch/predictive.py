@@ -77,7 +77,7 @@ class ModulePredictive(ModuleDensity):
         """Return mean and noise sd, or probabilities, of each draw (S, P) at each row of `x`."""
         outputs = self._predicted("predict", theta, x)
         with np.errstate(over="ignore", invalid="ignore"):
-            return self.likelihood.terms(outputs, self._log_noise(theta))
+            return self.likelihood._terms(outputs, self._log_noise(theta))
 
     def log_likelihood(self, theta: FloatArray, x: Any = None, y: Any = None) -> Any:
         """Return the log likelihood of the data, () or (C,); of new rows row by row, (S, N)."""
@@ -93,7 +93,7 @@ class ModulePredictive(ModuleDensity):
                 f"[{function}] expected y with {outputs.shape[1]} rows, got {len(targets)}"
             )
         with np.errstate(over="ignore", invalid="ignore"):
-            return self.likelihood.log_likelihood(outputs, targets, self._log_noise(theta))
+            return self.likelihood._log_likelihood(outputs, targets, self._log_noise(theta))
 
     def drawn(self, mean: FloatArray, scale: FloatArray, seed: int) -> DrawnWeights:
         """Return predictions of normal weights that are drawn while they are used."""

@@ -169,7 +169,7 @@ def test_fits_go_on_and_start_others(device):
     rest = trainer.fit(3, resume=trainer.fit(1, seed=3, progress=False), progress=False)
     np.testing.assert_array_equal(rest.theta.get(), whole.theta.get())
     assert trainer.fit(1, init=whole, progress=False).theta.shape == (target.dim,)
-    assert whole.starts(None, 0) is whole.theta
+    assert whole._starts(None, 0) is whole.theta
 
 
 def test_a_fit_that_fails_says_where(device):

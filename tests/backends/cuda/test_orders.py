@@ -130,7 +130,7 @@ def test_moments(rng, likelihood, dtype):
         samples = Stored(xp.asarray(theta))
         forward = Forward(device, model.table, xp.asarray(target.x), samples, 3)
         moments = _Moments(
-            forward, target.likelihood.table("test", model.output_shape), model.output_shape[0]
+            forward, target.likelihood._table("test", model.output_shape), model.output_shape[0]
         )
         for begin, _, first, rows, values in forward.passes(0, len(theta)):
             moments.add(first, rows, values, begin == 0)

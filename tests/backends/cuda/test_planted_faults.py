@@ -118,7 +118,7 @@ def moments(device):
     network, likelihood = target.model, target.likelihood
     forward = Forward(device, network.table, xp.asarray(target.x), Stored(xp.asarray(theta)), 3)
     sums = _Moments(
-        forward, likelihood.table("test", network.output_shape), network.output_shape[0]
+        forward, likelihood._table("test", network.output_shape), network.output_shape[0]
     )
     for begin, _, first, rows, values in forward.passes(0, len(theta)):
         sums.add(first, rows, values, begin == 0)

@@ -21,7 +21,7 @@ def problem(device, name, dtype, rng, rows=40):
     likelihood, outputs = LIKELIHOODS[name]
     model = rb.mlp(3, (9, 6), outputs, activation="tanh")
     x = rng.normal(size=(rows, 3))
-    columns = likelihood.columns("test", (outputs,))
+    columns = likelihood._columns("test", (outputs,))
     y = rng.normal(size=(rows, columns))
     if name in ("bernoulli", "poisson"):
         y = (y > 0).astype(float)

@@ -104,7 +104,7 @@ def test_ensembles(device):
         fit.draws(9, seed=2).positions.get(), host.draws(9, seed=2).positions, atol=1e-10
     )
     ids = np.array([7, 0], np.uint32)
-    np.testing.assert_allclose(fit.starts(ids, 0).get(), host.starts(ids, 0), atol=1e-10)
+    np.testing.assert_allclose(fit._starts(ids, 0).get(), host._starts(ids, 0), atol=1e-10)
     draws = rb.SGLD(targets[1], step_size=1e-4, batch_size=10).sample(
         2, warmup=0, chains=4, init=fit, progress=False
     )

@@ -50,7 +50,7 @@ def pair(device, name, dtype, rng):
     layers = [x for h in hidden for x in (rb.Dense(h, bias=bias), rb.Activation(activation))]
     model = rb.Model([*layers, rb.Dense(outputs, bias=bias)], input_shape=(5,))
     x = rng.normal(size=(rows, 5))
-    columns = likelihood.columns("test", (outputs,))
+    columns = likelihood._columns("test", (outputs,))
     y = rng.normal(size=(rows, columns))
     if name in ("bernoulli", "poisson"):
         y = (y > 0).astype(float)

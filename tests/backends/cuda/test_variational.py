@@ -242,7 +242,7 @@ def test_a_fit_goes_on_and_starts_others(device):
     hmc = rb.HMC(target, step_size=1e-3, num_leapfrog_steps=3)
     warm = hmc.sample(2, warmup=0, chains=3, seed=7, init=whole, progress=False)
     start = hmc.sample(
-        2, warmup=0, seed=7, init=whole.starts(np.arange(3, dtype=np.uint32), 7), progress=False
+        2, warmup=0, seed=7, init=whole._starts(np.arange(3, dtype=np.uint32), 7), progress=False
     )
     np.testing.assert_array_equal(warm.positions.get(), start.positions.get())
     for init in (whole, whole.mean):

@@ -132,8 +132,8 @@ def test_a_draw_is_a_function_of_its_number():
     few, many = fit.draws(9, seed=7).positions, fit.draws(150, seed=7).positions
     assert many[:, :9].tobytes() == few.tobytes()
     ids = np.array([140, 8, 1], np.uint32)
-    assert fit.starts(ids, 7).tobytes() == many[0, ids].tobytes()
-    assert fit.starts(None, 7).tobytes() == many[0, :4].tobytes()
+    assert fit._starts(ids, 7).tobytes() == many[0, ids].tobytes()
+    assert fit._starts(None, 7).tobytes() == many[0, :4].tobytes()
     assert fit.draws(9, seed=8).positions.tobytes() != few.tobytes()
     last = fitted(network(), subset="last_layer")
     moved = last.draws(5).positions[0] != last.mean

@@ -96,8 +96,8 @@ def test_draws_are_those_of_the_oracle():
         expected = swag_reference.draw(fit.mean, fit.variance, fit.deviations, s, seed=7)
         np.testing.assert_allclose(positions[0, s], expected, rtol=1e-10, atol=1e-12)
     assert fit.draws(40, seed=7).positions[:, :9].tobytes() == positions.tobytes()
-    assert fit.starts(np.array([8, 1], np.uint32), 7).tobytes() == positions[0, [8, 1]].tobytes()
-    assert fit.starts(None, 7).tobytes() == positions[0, :4].tobytes()
+    assert fit._starts(np.array([8, 1], np.uint32), 7).tobytes() == positions[0, [8, 1]].tobytes()
+    assert fit._starts(None, 7).tobytes() == positions[0, :4].tobytes()
     assert fit.draws(9, seed=8).positions.tobytes() != positions.tobytes()
 
 
@@ -276,7 +276,7 @@ def test_bad_fits():
     with pytest.raises(ValueError, match="swag_epochs"):
         swag.fit(1, swag_epochs=-1)
     one = swag.fit(1, swag_epochs=1, progress=False)
-    for call in (lambda: one.draws(2), lambda: one.predict(X), lambda: one.starts(None, 0)):
+    for call in (lambda: one.draws(2), lambda: one.predict(X), lambda: one._starts(None, 0)):
         with pytest.raises(ValueError, match="a fit of at least 2 iterates, got 1: collect more"):
             call()
     with pytest.raises(ValueError, match="num_epochs=0 with a resume that has collected 1"):

@@ -48,7 +48,7 @@ def tables_of(target, rates=None, learned=(), precision="float32"):
         table=target.model.table,
         prior=target._spec.table.rows,
         constants=_core.prior_constants(target._spec.table.rows),
-        likelihood=likelihood.table("tables_of", target.model.output_shape),
+        likelihood=likelihood._table("tables_of", target.model.output_shape),
         temperature=target.temperature,
         likelihood_temperature=target.likelihood_temperature,
         rates=rates,
@@ -127,7 +127,7 @@ def data(rng, likelihood, rows, features, columns, outputs):
 
 def problem(rng, name="gaussian", *, rows=70, hidden=(50, 33), prior="normal", **options):
     likelihood, outputs = LIKELIHOODS["learned" if prior == "noise" else name]
-    columns = likelihood.columns("problem", (outputs,))
+    columns = likelihood._columns("problem", (outputs,))
     activation = options.pop("activation", "silu")
     model = rb.mlp(5, hidden, outputs, activation=activation)
     x, y = data(rng, likelihood, rows, 5, columns, outputs)

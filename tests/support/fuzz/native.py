@@ -256,7 +256,7 @@ NATIVE: dict[str, Call] = {
 
 TABLE, RATES = MODEL.table, np.zeros(len(MODEL.table))
 PRIOR = np.array([[0.0, P, 0.0, 1.0, 0.0, 0.0]])
-DENSITY, KIND = TARGET._native, NOISE.table("core", (1,)).kind
+DENSITY, KIND = TARGET._native, NOISE._table("core", (1,)).kind
 SCALES = np.array([[0.0, 6, 0, 6, 1, -1, -1, 1.0]])
 SOURCE = _core.WeightSource.stored(POSITIONS[None], None)
 
@@ -356,7 +356,7 @@ CORE: dict[str, Call] = {
     ),
     "LogDensity of counts": Call(
         lambda y: _core.LogDensity(
-            TABLE, RATES, PRIOR, rb.Poisson().table("core", (1,)).kind, 1.0, 0.0, X, y, 1.0, 1.0
+            TABLE, RATES, PRIOR, rb.Poisson()._table("core", (1,)).kind, 1.0, 0.0, X, y, 1.0, 1.0
         ),
         {"y": (np.ones((N, 1)), [("no columns", np.ones((N, 0))), *m.arrays((N, 1), exact=True)])},
     ),

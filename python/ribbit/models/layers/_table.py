@@ -203,7 +203,7 @@ class Table:
 class Layer(Protocol):
     """What `Model` needs of a layer: that it writes itself into the layer table."""
 
-    def compile(self, table: Table, value: Value) -> Value:
+    def _compile(self, table: Table, value: Value) -> Value:
         """Append rows and parameters that turn `value` into the value that is returned.
 
         Raises ShapeError in the name of ``table.function`` when the shape does not fit.

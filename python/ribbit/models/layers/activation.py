@@ -41,6 +41,6 @@ class Activation:
     def __post_init__(self) -> None:
         checks.choice("Activation", "name", self.name, ACTIVATIONS)
 
-    def compile(self, table: Table, value: Value) -> Value:
+    def _compile(self, table: Table, value: Value) -> Value:
         """Write a row whose argument is the code of the activation."""
         return table.row(self.op, value, value.shape, argument=ACTIVATIONS[self.name])

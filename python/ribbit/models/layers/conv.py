@@ -70,7 +70,7 @@ class Conv2D:
         for name in ("kernel_size", "stride", "dilation"):
             object.__setattr__(self, name, _window.pair("Conv2D", name, getattr(self, name)))
 
-    def compile(self, table: Table, value: Value) -> Value:
+    def _compile(self, table: Table, value: Value) -> Value:
         """Write weight and bias."""
         shape = _window.image(table, self, value)
         kernel, stride = _window.both(self.kernel_size), _window.both(self.stride)
@@ -130,7 +130,7 @@ class Conv1D:
             )
             object.__setattr__(self, name, size)
 
-    def compile(self, table: Table, value: Value) -> Value:
+    def _compile(self, table: Table, value: Value) -> Value:
         """Write weight and bias."""
         length, channels = _window.sequence(table, self, value)
         kernel, stride, dilation = (1, self.kernel_size), (1, self.stride), (1, self.dilation)
@@ -162,7 +162,7 @@ class Affine:
         {"gamma": ("weight",), "beta": ("bias",)}, units=True
     )
 
-    def compile(self, table: Table, value: Value) -> Value:
+    def _compile(self, table: Table, value: Value) -> Value:
         """Write gamma and beta; argument: groups."""
         channels = value.shape[-1]
         shape = (1, value.size // channels, channels)

@@ -49,7 +49,7 @@ class Dense:
         object.__setattr__(self, "units", units)
         object.__setattr__(self, "bias", checks.boolean("Dense", "bias", self.bias))
 
-    def compile(self, table: Table, value: Value) -> Value:
+    def _compile(self, table: Table, value: Value) -> Value:
         """Write weight (in, units), then bias (units,); the input must be flat."""
         if len(value.shape) != 1:
             raise ShapeError(

@@ -49,7 +49,7 @@ class Dropout:
         object.__setattr__(self, "rate", rate)
         object.__setattr__(self, "spatial", checks.boolean("Dropout", "spatial", self.spatial))
 
-    def compile(self, table: Table, value: Value) -> Value:
+    def _compile(self, table: Table, value: Value) -> Value:
         """Write a row; argument 1: one mask for all places of a channel."""
         if self.spatial and len(value.shape) == 1:
             raise ShapeError(

@@ -53,7 +53,7 @@ class Embedding:
             size = checks.integer("Embedding", name, getattr(self, name), minimum=1, maximum=most)
             object.__setattr__(self, name, size)
 
-    def compile(self, table: Table, value: Value) -> Value:
+    def _compile(self, table: Table, value: Value) -> Value:
         """Write weight (vocab_size, units)."""
         if value.number != 0 or len(value.shape) != 1:
             raise ShapeError(

@@ -21,6 +21,6 @@ class Flatten:
     ((2,), 402)
     """
 
-    def compile(self, table: Table, value: Value) -> Value:
+    def _compile(self, table: Table, value: Value) -> Value:
         """Write nothing."""
         return Value(value.number, (value.size,))

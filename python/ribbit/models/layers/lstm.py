@@ -61,7 +61,7 @@ class LSTM:
         object.__setattr__(self, "units", units)
         object.__setattr__(self, "sequence", checks.boolean("LSTM", "sequence", self.sequence))
 
-    def compile(self, table: Table, value: Value) -> Value:
+    def _compile(self, table: Table, value: Value) -> Value:
         """Write weight, recurrent and bias; argument 1: all states."""
         length, channels = _window.sequence(table, self, value)
         units, gates = self.units, 4 * self.units

@@ -60,7 +60,7 @@ class FilterResponseNorm:
         object.__setattr__(self, "threshold", flag)
         object.__setattr__(self, "eps", checks.positive("FilterResponseNorm", "eps", self.eps))
 
-    def compile(self, table: Table, value: Value) -> Value:
+    def _compile(self, table: Table, value: Value) -> Value:
         """Write gamma, beta and tau; number: eps."""
         if len(value.shape) not in (2, 3):
             raise ShapeError(
@@ -119,7 +119,7 @@ class LayerNorm:
     def __post_init__(self) -> None:
         object.__setattr__(self, "eps", checks.positive("LayerNorm", "eps", self.eps))
 
-    def compile(self, table: Table, value: Value) -> Value:
+    def _compile(self, table: Table, value: Value) -> Value:
         """Write gamma and beta; number: eps."""
         channels = value.shape[-1]
         gamma = table.parameter("gamma", (channels,), initial=1.0)
@@ -183,7 +183,7 @@ class GroupNorm:
         object.__setattr__(self, "groups", groups)
         object.__setattr__(self, "eps", checks.positive("GroupNorm", "eps", self.eps))
 
-    def compile(self, table: Table, value: Value) -> Value:
+    def _compile(self, table: Table, value: Value) -> Value:
         """Write gamma and beta; argument: groups, number: eps."""
         channels = value.shape[-1]
         if channels % self.groups != 0:

@@ -49,7 +49,7 @@ class MaxPool2D:
     def __post_init__(self) -> None:
         _check(self, "MaxPool2D")
 
-    def compile(self, table: Table, value: Value) -> Value:
+    def _compile(self, table: Table, value: Value) -> Value:
         """Write a row."""
         return _slide(self, table, value, self.pool_size, self.stride, self.padding)
 
@@ -88,7 +88,7 @@ class AvgPool2D:
     def __post_init__(self) -> None:
         _check(self, "AvgPool2D")
 
-    def compile(self, table: Table, value: Value) -> Value:
+    def _compile(self, table: Table, value: Value) -> Value:
         """Write a row."""
         return _slide(self, table, value, self.pool_size, self.stride, self.padding)
 
@@ -137,7 +137,7 @@ class MaxPool1D:
             )
         object.__setattr__(self, "padding", padding)
 
-    def compile(self, table: Table, value: Value) -> Value:
+    def _compile(self, table: Table, value: Value) -> Value:
         """Write a row."""
         length, channels = _window.sequence(table, self, value)
         kernel, stride = (1, self.pool_size), (1, self.stride or self.pool_size)
@@ -161,7 +161,7 @@ class GlobalAvgPool2D:
 
     op: ClassVar[int] = OPS["average_pool"]
 
-    def compile(self, table: Table, value: Value) -> Value:
+    def _compile(self, table: Table, value: Value) -> Value:
         """Write a row: one window of the size of the image."""
         shape = _window.image(table, self, value)
         kernel = shape[:2]

@@ -53,14 +53,14 @@ class Residual:
         if not self.main:
             raise ValueError("[Residual] expected at least one layer in main, got none")
 
-    def compile(self, table: Table, value: Value) -> Value:
+    def _compile(self, table: Table, value: Value) -> Value:
         """Write both paths, then a row that adds them."""
         ends = []
         for name in ("main", "shortcut"):
             end = value
             for i, layer in enumerate(getattr(self, name)):
                 with table.layer(f"{name}.{i}", layer):
-                    end = layer.compile(table, end)
+                    end = layer._compile(table, end)
             ends.append(end)
         main, shortcut = ends
         if main.shape != shortcut.shape:

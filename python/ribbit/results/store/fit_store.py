@@ -92,7 +92,7 @@ class FitStore(RunFolder):
         OSError
             When it cannot be written.
         """
-        header, arrays = fit.packed()
+        header, arrays = fit._packed()
         header["run"] = self._run(0.0, loop=self._last)
         try:
             checkpoint.write(self.function, self.folder, header, arrays)
@@ -104,7 +104,7 @@ class FitStore(RunFolder):
     def _job(self, packed: Callable[[], tuple[Any, dict[str, Any]]]) -> Callable[[], None]:
         fit, loop = packed()
         self._last = loop
-        header, arrays = fit.packed()
+        header, arrays = fit._packed()
         header["run"] = self._run(0.0, loop=loop)
         return functools.partial(checkpoint.write, self.function, self.folder, header, arrays)
 

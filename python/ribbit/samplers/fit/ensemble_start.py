@@ -158,7 +158,7 @@ class EnsembleStart:
         options.check_progress(name, progress)
         with InterruptGuard() as guard:
             try:
-                theta, report = self.fitted(
+                theta, report = self._fitted(
                     name, target, ids, seed, guard, progress, None, executor
                 )
             except Interrupted:
@@ -176,7 +176,7 @@ class EnsembleStart:
             predictive=target if callable(getattr(target, "predictive", None)) else None,
         )
 
-    def fitted(
+    def _fitted(
         self,
         function: str,
         target: Any,

@@ -426,7 +426,7 @@ class LaplaceApproximation:
 
 def _mode_of(init: Any) -> Any:
     """Return the weights of a fit that stand for its mode; anything else as it is."""
-    if not callable(getattr(init, "starts", None)):
+    if not callable(getattr(init, "_starts", None)):
         return init
     weights: Any = getattr(init, "mean", None)
     weights = getattr(init, "theta", None) if weights is None else weights

@@ -138,7 +138,7 @@ def begin(
         For `resume` together with `init`, of another kind, or of other settings.
     """
     if resume is None:
-        if not callable(getattr(init, "starts", None)):
+        if not callable(getattr(init, "_starts", None)):
             for name, part in (("positions", "positions[:, -1]"), ("position", "position")):
                 if is_array(getattr(init, name, None)):
                     raise TypeError(

@@ -300,7 +300,7 @@ class Sampler(ABC):
                 ranks.refuse(
                     executor=executor,
                     until_and_store=until is not None and store is not None,
-                    init=isinstance(init, str) or callable(getattr(init, "fitted", None)),
+                    init=isinstance(init, str) or callable(getattr(init, "_fitted", None)),
                 )
                 ranks.alike(
                     sampler=repr(self),
@@ -542,9 +542,9 @@ class Sampler(ABC):
                 "resume=draws goes on with a run, init=draws.positions[:, -1] begins another where "
                 "it ended"
             )
-        if callable(getattr(init, "starts", None)):
+        if callable(getattr(init, "_starts", None)):
             init = starts(name, init, ids, seed)
-        elif callable(getattr(init, "fitted", None)):
+        elif callable(getattr(init, "_fitted", None)):
             ids = np.arange(_DEFAULT_CHAINS, dtype=np.uint32) if ids is None else ids
             target = self._density.target
             by: dict[str, Any] = {"finish": self.ensemble_finish}

@@ -99,8 +99,8 @@ def batch_size(function: str, value: int | None, rows: int | None) -> int | None
 
 
 def starts(function: str, init: Any, *arguments: Any, **options: Any) -> Any:
-    """Return the result of `init.starts`, or with options of `init.fitted`, checked."""
-    found = (init.fitted if options else init.starts)(*arguments, **options)
+    """Return the result of `init._starts`, or with options of `init._fitted`, checked."""
+    found = (init._fitted if options else init._starts)(*arguments, **options)
     positions = found[0] if options and isinstance(found, tuple) and len(found) == 2 else found
     if not hasattr(positions, "ndim") or (options and positions is found):
         raise TypeError(
@@ -129,7 +129,7 @@ def check_resume(function: str, resume: object) -> None:
     if isinstance(resume, str | os.PathLike):
         hint = ": resume=rb.open_run(path) goes on with the run in a folder, rb.load_draws(path) "
         hint += "with saved draws"
-    elif callable(getattr(resume, "starts", None)):
+    elif callable(getattr(resume, "_starts", None)):
         hint = ": a fit is where chains start, init=fit"
     raise TypeError(
         f"[{function}] expected resume as Draws or a state, got {checks.summary(resume)}{hint}"
