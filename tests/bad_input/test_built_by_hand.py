@@ -110,3 +110,39 @@ def test_calls_of_a_group(method, arguments):
     group = rb.distributed.Group(Alone())
     with pytest.raises((TypeError, ValueError), match=rf"^\[Group.{method}\] .*, got"):
         getattr(group, method)(*arguments)
+
+
+def test_arguments_of_methods_of_a_posterior():
+    for bad in (None, "3", 1.5, X):
+        with pytest.raises(TypeError, match=r"^\[Posterior.inputs\] expected count as an integer"):
+            TARGET.inputs(bad)
+    learned = rb.Posterior(MODEL, X, Y, prior=rb.Normal(1.0), likelihood=rb.Gaussian())
+    for bad in (None, 3, memoryview(np.zeros(learned.dim, np.float32)), [0.0]):
+        with pytest.raises(TypeError, match=r"^\[Posterior.unravel\] expected an array .*, got"):
+            learned.unravel(bad)
+
+
+def test_targets_of_another_number_of_columns():
+    two = rb.Posterior(
+        rb.mlp(X.shape[1], (3,), 2),
+        X,
+        np.stack([Y, -Y], 1),
+        prior=rb.Normal(1.0),
+        likelihood=rb.Gaussian(1.0),
+        standardize=True,
+    )
+    draws = rb.HMC(two, step_size=0.1, num_leapfrog_steps=2).sample(2, warmup=0, progress=False)
+    for bad in (Y, Y[:, None], np.stack([Y] * 3, 1), 0.0):
+        with pytest.raises((TypeError, ValueError), match=r"^\[.*\] expected y .*, got"):
+            draws.predict(X).log_likelihood(bad)
+
+
+@pytest.mark.parametrize("name", ["ModuleDensity", "ModulePosterior"])
+def test_targets_of_modules_are_made_by_a_function(name):
+    face = pytest.importorskip("ribbit.torch")
+    right = {"prior": rb.Normal(1.0), "temperature": 1.0, "likelihood_temperature": 1.0}
+    right |= {"dtype": np.float32, "outputs": 1, "flat": False, "vmap": True, "chunk_size": 1}
+    right |= {"why": "", "writes": False, "dropping": frozenset()}
+    for bad in (None, {1, 2}, X, "x"):
+        with pytest.raises(TypeError, match=rf"^\[{name}\] rb.torch.posterior\(...\) makes"):
+            getattr(face, name)(bad, rb.Gaussian(1.0), bad, **right)

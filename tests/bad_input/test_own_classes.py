@@ -37,7 +37,7 @@ def mine(kind, arguments):
 @pytest.mark.parametrize("kind", LIKELIHOODS, ids=lambda kind: kind.__name__)
 def test_likelihoods(kind):
     own = mine(kind, LIKELIHOODS[kind])
-    with pytest.raises(TypeError, match=r"\[Posterior\] expected likelihood .*Mine: a likelihood"):
+    with pytest.raises(TypeError, match=r"\[Posterior\] expected likelihood .*Mine: use one of"):
         posterior(likelihood=own)
 
 
@@ -52,7 +52,7 @@ def test_what_is_no_likelihood(value):
 def test_priors(kind, by_name):
     own = mine(kind, PRIORS[kind])
     prior = {"*.bias": own, "*": rb.Normal(1.0)} if by_name else own
-    with pytest.raises(TypeError, match=r"\[Posterior\] expected prior.*Mine: a prior is one"):
+    with pytest.raises(TypeError, match=r"\[Posterior\] expected prior.*Mine: use one of"):
         posterior(prior=prior)
 
 

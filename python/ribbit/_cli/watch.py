@@ -163,7 +163,7 @@ class _Table:
 
 
 def _display() -> _Lines | _Table:
-    if sys.stdout.isatty():
+    if sys.stdout is not None and sys.stdout.isatty():  # None under pythonw
         try:
             return _Table()
         except ImportError:

@@ -161,9 +161,6 @@ class BNN(BaseEstimator):
 
     def _validated(self, name: str, x: Any, y: Any = None, **how: Any) -> Any:
         """Return checked arrays; an error names the column and row."""
-        for what, one in (("X", x), ("y", y)):
-            if isinstance(one, np.ndarray):
-                checks.own_memory(name, what, one)
         rows.numbers(name, "X", x)
         if how and y is not None:
             rows.target(name, y, numeric=bool(how.get("y_numeric")))

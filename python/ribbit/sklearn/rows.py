@@ -46,6 +46,8 @@ def fault(x: Any) -> tuple[str, str] | None:
 def target(function: str, y: Any, *, numeric: bool) -> None:
     """Raise for a gap in y (N,) or (N, K), with `numeric` also for a value that is no number."""
     checks.unmasked(function, "y", y)
+    if isinstance(y, np.ndarray):
+        checks.own_memory(function, "y", y)
     for title, values in _columns(y):
         found = _fault(values, numeric=numeric)
         if found is None:
@@ -138,6 +140,8 @@ def numbers(function: str, name: str, value: Any) -> None:
         nanoseconds.
     """
     checks.unmasked(function, name, value)
+    if isinstance(value, np.ndarray):
+        checks.own_memory(function, name, value)
     for title, values in _columns(value):
         first = None
         if values.dtype.kind == "O":

@@ -391,7 +391,7 @@ def unravel(
     if predictive.dim == model.dim:
         return model.unravel(theta)
     dim, shape = predictive.dim, getattr(theta, "shape", None)
-    if not isinstance(shape, tuple):
+    if not isinstance(shape, tuple) or not hasattr(theta, "dtype"):
         got = checks.summary(theta)
         raise DTypeError(f"[{function}] expected an array (..., {dim}), got {got}")
     if not shape or shape[-1] != dim:

@@ -106,7 +106,7 @@ class Units:
         if self.y_mean is None or self.y_scale is None:
             return y
         array = _array(function, "y", y)
-        if array.ndim > 2 or (array.ndim == 2 and array.shape[1] != self.y_mean.size):
+        if array.ndim not in (1, 2) or math.prod(array.shape[1:]) != self.y_mean.size:
             return y
         return _moved(array, self.y_mean, self.y_scale)
 

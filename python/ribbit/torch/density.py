@@ -100,6 +100,11 @@ class ModuleDensity(Evaluation):
         dropping: frozenset[str],
     ) -> None:
         name = "posterior"
+        if not isinstance(module, torch.nn.Module) or not isinstance(rows, Rows):
+            got = f"{checks.summary(module)} and {checks.summary(rows)}"
+            kind = type(self).__name__
+            raise TypeError(f"[{kind}] rb.torch.posterior(...) makes such targets, got {got}")
+        dtype = checks.float_dtype(type(self).__name__, dtype)
         self._options: dict[str, Any] = {
             "prior": prior,
             "temperature": temperature,

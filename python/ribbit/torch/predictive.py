@@ -47,7 +47,8 @@ class ModulePredictive(ModuleDensity):
 
     def inputs(self, count: int) -> npt.NDArray[Any]:
         """Return at most `count` of the data's inputs (n, ...), evenly spaced."""
-        rows = np.arange(0, self.num_rows, -(-self.num_rows // max(1, count)))
+        most = checks.integer("ModulePosterior.inputs", "count", count)
+        rows = np.arange(0, self.num_rows, -(-self.num_rows // max(1, most)))
         return self.rows.take(rows)[0].numpy()
 
     def check_inputs(self, x: Any) -> None:

@@ -239,7 +239,10 @@ def surface(made: dict[str, Any]) -> list[dict[str, tuple[Any, Callable[..., Any
     """Return public functions, methods, attributes and operators: (owner, call) by their names."""
     from ribbit.__main__ import main
 
-    functions: dict[str, tuple[Any, Callable[..., Any]]] = {"python -m ribbit": (None, main)}
+    def command(arguments: Any) -> int:
+        return main([*map(str, arguments)] if isinstance(arguments, list) else [str(arguments)])
+
+    functions: dict[str, tuple[Any, Callable[..., Any]]] = {"python -m ribbit": (None, command)}
     for room in ROOMS:
         with contextlib.suppress(ImportError):
             place = importlib.import_module(f"ribbit.{room}".rstrip("."))
@@ -295,7 +298,7 @@ def _arguments(
             if needed and rng.random() < 0.1:
                 continue  # missing
             if isinstance(value, np.ndarray) and 0 < value.nbytes < 1e5 and rng.random() < 0.6:
-                with contextlib.suppress(TypeError, ValueError, IndexError):
+                with contextlib.suppress(Exception):
                     value = one(CHANGES)(value)
             else:
                 value = one(anything)
