@@ -350,7 +350,8 @@ def class_probabilities(function: str, name: str, values: Any) -> Array:
 
 def _of_prediction(value: Any, statistic: str) -> Any:
     """Return a statistic of a Prediction, and anything else as it is."""
-    return getattr(value, statistic) if hasattr(type(value), "log_likelihood") else value
+    predicts = hasattr(type(value), "log_likelihood") and hasattr(type(value), statistic)
+    return getattr(value, statistic) if predicts else value
 
 
 def _columns(function: str, **arrays: npt.ArrayLike) -> list[Array]:

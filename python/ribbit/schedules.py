@@ -111,7 +111,7 @@ class Schedule:
 
     def __repr__(self) -> str:
         several = ""
-        if self.draws_per_cycle > 1:
+        if self.kind == "cyclical" and self.draws_per_cycle > 1:
             several = f", draws_per_cycle={self.draws_per_cycle}, sampling={self.sampling!r}"
         shown = {
             "polynomial": f"power={self.power!r}, offset={self.offset!r}",

@@ -68,8 +68,12 @@ CALLS = {
     ),
     "predict": lambda: HMC.sample(1, warmup=0, progress=False).predict(REPEATED),
     "rmse": lambda: rb.metrics.rmse(REPEATED, REPEATED),
+    "write_npy": lambda: rb.datasets.write_npy("never.npy", REPEATED),
     "standardize": lambda: rb.datasets.standardize(REPEATED),
     "BNNRegressor": lambda: pytest.importorskip("ribbit.sklearn").BNNRegressor().fit(REPEATED, Y),
+    "predictive_ess": lambda: rb.diagnostics.predictive_ess(
+        HMC.sample(4, warmup=0, progress=False), REPEATED
+    ),
     "rhat": lambda: rb.diagnostics.rhat(REPEATED),
 }
 
@@ -102,6 +106,8 @@ class Alone:
         ("gather", (b"", bytearray(), ["a"])),
         ("swap", (b"", [0], bytearray(), {})),
         ("collect", ("text",)),
+        ("alike", ("f", [1])),
+        ("alike", ("f", {"a": 1.0})),
         ("agree", (False, 1.5, 0)),
         ("meet", (False, 2**63)),
     ],
@@ -146,3 +152,31 @@ def test_targets_of_modules_are_made_by_a_function(name):
     for bad in (None, {1, 2}, X, "x"):
         with pytest.raises(TypeError, match=rf"^\[{name}\] rb.torch.posterior\(...\) makes"):
             getattr(face, name)(bad, rb.Gaussian(1.0), bad, **right)
+
+
+@pytest.mark.parametrize("keep", [-40, 200, 30])
+def test_a_damaged_archive(keep, tmp_path):
+    np.savez(tmp_path / "a.npz", x=X, y=Y)
+    (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:keep])
+    with pytest.raises(rb.errors.DataError, match=r"^\[read_npz\] expected .*, got"):
+        rb.datasets.read_npz(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("bad", [TARGET, rb.Normal(1.0), {"mean": Y}])
+def test_scores_of_what_is_no_prediction(bad):
+    for call in (rb.metrics.rmse, rb.metrics.brier, rb.metrics.accuracy):
+        with pytest.raises((TypeError, ValueError), match=r"^\[\w+\] expected .*, got"):
+            call(np.zeros(3, int), bad)
+
+
+def test_a_tree_of_lists():
+    pytest.importorskip("arviz_base")
+    draws = HMC.sample(4, warmup=0, progress=False)
+    tree = draws.to_datatree(x=X.tolist(), y=Y)
+    np.testing.assert_allclose(tree["observed_data"]["y"], Y)
+
+
+def test_schedules_of_another_kind_are_shown():
+    for draws_per_cycle in (..., None, "x"):
+        shown = repr(rb.schedules.Schedule("constant", draws_per_cycle=draws_per_cycle))
+        assert shown == "schedules.constant()"

@@ -7,6 +7,7 @@ import gzip
 import math
 import os
 import re
+import zipfile
 import zlib
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -175,6 +176,8 @@ def write_npy(path: str | os.PathLike[str], rows: Any) -> np.memmap[Any, Any]:
         raise DTypeError(f"[write_npy] expected rows of real numbers, got {dtype!r}") from error
     if kind.kind not in "iuf" or dtype is None:
         raise DTypeError(f"[write_npy] expected rows of real numbers, got dtype {kind}")
+    if isinstance(rows, np.ndarray):
+        checks.own_memory("write_npy", "rows", rows)
     if len(shape) == 0 or 0 in shape:
         raise ShapeError(f"[write_npy] expected rows (N, ...), N >= 1, got shape {shape}")
     kind = kind.newbyteorder("=")
@@ -237,13 +240,13 @@ def read_npz(
             got = checks.summary(value)
             raise TypeError(f"[read_npz] expected {what} as the name of an array, got {got}")
     source = checks.path("read_npz", path)
-    try:
-        archive = np.load(source, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise DataError(f"[read_npz] expected a NumPy archive, got {path} ({error})") from error
-    if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise DataError(f"[read_npz] expected a NumPy archive, got a single array in {path}")
-    with archive:
+    with source.open("rb") as file:  # np.load leaves that of a damaged archive open
+        try:
+            archive = np.load(file, allow_pickle=False)
+        except (ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise DataError(f"[read_npz] expected a NumPy archive, got {path} ({error})") from error
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise DataError(f"[read_npz] expected a NumPy archive, got a single array in {path}")
         names = archive.files
         if x is None:
             x = "X" if "X" in names and "x" not in names else "x"
@@ -252,7 +255,8 @@ def read_npz(
                 raise DataError(f"[read_npz] expected an array {name!r}, got {sorted(names)}")
         try:
             raw_x, raw_y = archive[x], archive[y]
-        except ValueError as error:  # an array of objects
+        except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            # An array of objects, or a damaged file.
             raise DataError(f"[read_npz] expected numbers, got {error}") from error
     inputs = as_data("read_npz", x, raw_x)
     targets = checks.numeric("read_npz", y, raw_y)

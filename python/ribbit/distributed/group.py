@@ -225,6 +225,11 @@ class Group:
         GroupError
             With the first thing in which they differ.
         """
+        checks.mapping("Group.alike", "stated", stated)
+        for key, value in stated.items():
+            if not isinstance(value, str):
+                got = checks.summary(value)
+                raise TypeError(f"[Group.alike] stated[{key!r}] must be a string, got {got}")
         found = [json.loads(one) for one in self.collect(json.dumps(stated).encode())]
         for key in stated:
             values = [one.get(key) for one in found]

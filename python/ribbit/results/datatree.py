@@ -16,7 +16,7 @@ from ribbit._arrays.packages import needing
 from ribbit.errors import MissingError
 from ribbit.protocols import Array
 from ribbit.results import observations
-from ribbit.results.running import same_rows
+from ribbit.results.running import inputs, same_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,8 +102,8 @@ def _axis(i: int) -> str:
     return _AXES[i] if i < len(_AXES) else f"axis{i}"
 
 
-def _check(draws: Any, x: Any) -> Any:
-    """Return what predicts at x, or raise why nothing does."""
+def _check(draws: Any, x: Any) -> tuple[Any, Any]:
+    """Return what predicts at x, and x as an array, or raise why nothing does."""
     if draws.predictive is None:
         raise TypeError(
             f"[{_NAME}] expected draws of a target with predictions, such as Posterior, for data "
@@ -112,12 +112,12 @@ def _check(draws: Any, x: Any) -> Any:
     if draws.positions.shape[1] == 0:
         raise MissingError(f"[{_NAME}] expected kept draws for data in the tree, got none")
     draws.predict(x)  # checks the inputs
-    return draws.predictive
+    return draws.predictive, inputs(_NAME, x, draws.predictive)
 
 
 def _observed(draws: Any, x: Any, y: Any, key: int) -> dict[str, dict[str, Any]]:
     """Log likelihood (C, D, N), draws of y at the observed rows, and the rows themselves."""
-    predictive = _check(draws, x)
+    predictive, x = _check(draws, x)
     same_rows(_NAME, y, x)
     density = [
         to_host(predictive.log_likelihood(theta, x, y, **number))
@@ -135,7 +135,7 @@ def _observed(draws: Any, x: Any, y: Any, key: int) -> dict[str, dict[str, Any]]
 
 def _draws_of_y(draws: Any, x: Any, key: int) -> npt.NDArray[Any]:
     """One y of every draw, its noise included: (C, D, N), or (C, D, N, K) for K > 1 outputs."""
-    predictive = _check(draws, x)
+    predictive, x = _check(draws, x)
     first, parts = 0, []
     for theta, number in _passes(draws, len(x)):
         terms = predictive.predictive(theta, x, **number)

@@ -96,7 +96,7 @@ def by_row(name: str, draws: Any, x: Any, function: Callable[[npt.ArrayLike], Ar
     x = checks.matched(name, x, getattr(predictive, "columns", None))
     if interfaces.in_device_memory(x):
         x = from_device(name, "x", x)
-    elif not is_array(x):
+    elif not is_array(x) or isinstance(x, np.ndarray):
         x = checks.numeric(name, "x", x)
     if len(x.shape) == 0 or x.shape[0] == 0:
         raise ShapeError(f"[{name}] expected x of shape (N, ...) with rows, got {x.shape}")

@@ -71,7 +71,7 @@ def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return a dtype that torch has: the machine's byte order, no wide floats."""
     if dtype.kind == "f" and dtype.itemsize > 8:
         return np.dtype(np.float64)
-    return dtype.newbyteorder("=")
+    return np.dtype(f"{dtype.kind}{dtype.itemsize}")
 
 
 class Rows:

@@ -326,7 +326,8 @@ class ModuleDensity(Evaluation):
             places.setdefault(id(value), []).append(name)
         for names in places.values():
             for known in set(names) & set(views):
-                array = torch.from_numpy(np.array(views[known], order="C", copy=True))
+                own = np.array(views[known], views[known].dtype.newbyteorder("="), order="C")
+                array = torch.from_numpy(own)
                 for name in names:
                     state[name] = array.to(state[name])
         return state

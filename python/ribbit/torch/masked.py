@@ -80,7 +80,7 @@ class MaskedModule(ModulePredictive):
         """Return log density and gradient under the masks of (seed, step); chain c has its own."""
         number = checks.seed("masked_value_and_grad", seed)
         place = checks.integer("masked_value_and_grad", "step", step, minimum=0, maximum=2**40 - 1)
-        terms, grad = self.terms_at(np.atleast_2d(theta), rows, prior=1.0, seed=number, step=place)
+        terms, grad = self._terms_at(np.atleast_2d(theta), rows, prior=1.0, seed=number, step=place)
         lp = terms[:, 0] + terms[:, 1]
         return (lp[0], grad[0]) if np.ndim(theta) == 1 else (lp, grad)
 
@@ -90,10 +90,10 @@ class MaskedModule(ModulePredictive):
 
     def terms_and_grad(self, theta: FloatArray) -> tuple[Array64, FloatArray]:
         """Return tempered likelihood and prior under the masks of seed 0, step 0."""
-        terms, grad = self.terms_at(np.atleast_2d(theta), None, prior=1.0, seed=0, step=0)
+        terms, grad = self._terms_at(np.atleast_2d(theta), None, prior=1.0, seed=0, step=0)
         return (terms[0], grad[0]) if np.ndim(theta) == 1 else (terms, grad)
 
-    def terms_at(
+    def _terms_at(
         self, theta: FloatArray, rows: Any, *, prior: float, seed: int, step: int
     ) -> tuple[Array64, FloatArray]:
         """Return tempered terms (C, 2) and gradient (C, P) under the masks of (seed, step)."""

@@ -134,9 +134,14 @@ class ModulePredictive(ModuleDensity):
                 for first in range(0, len(weights), _DRAWS_AT_ONCE):
                     block = weights[first : first + _DRAWS_AT_ONCE]
                     flat = torch.from_numpy(block.copy()).to(self._device)
-                    out[first : first + len(block), low : low + len(part)] = (
-                        self._block(flat, part).cpu().numpy()
-                    )
+                    found = self._block(flat, part).cpu().numpy()
+                    place = out[first : first + len(block), low : low + len(part)]
+                    if found.shape != place.shape:
+                        raise ShapeError(
+                            f"[{function}] x must have rows like those of the data, got shape "
+                            f"{tuple(rows.shape)}, which the module turns to {found.shape[1:]}"
+                        )
+                    place[...] = found
         return out
 
     def _block(self, flat: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

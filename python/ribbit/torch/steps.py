@@ -54,7 +54,7 @@ class _View:
         self._target, self._prior, self._seed, self.step = target, prior, seed, 0
 
     def value_and_grad(self, theta: FloatArray, rows: Any = None) -> tuple[Any, FloatArray]:
-        terms, grad = self._target.terms_at(
+        terms, grad = self._target._terms_at(
             theta, rows, prior=self._prior, seed=self._seed, step=self.step
         )
         return terms[:, 0] + terms[:, 1], grad
@@ -81,7 +81,7 @@ class TorchSteps:
     ) -> tuple[Array64, FloatArray, bool]:
         raise NotImplementedError
 
-    def terms_at(
+    def _terms_at(
         self, theta: FloatArray, rows: Any, *, prior: float, seed: int, step: int
     ) -> tuple[Array64, FloatArray]:
         """Return tempered terms (C, 2) and gradient (C, P) as the step `step` has them."""
