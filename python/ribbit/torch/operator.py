@@ -211,7 +211,7 @@ class LogDensity:
 
     def __init__(self, target: Any) -> None:
         name = "torch_log_density"
-        if not callable(getattr(target, "value_and_grad", None)):
+        if isinstance(target, type) or not callable(getattr(target, "value_and_grad", None)):
             got = checks.summary(target)
             raise TypeError(f"[{name}] expected a target with value_and_grad, got {got}")
         library = getattr(target, "array_namespace", None) or np

@@ -77,6 +77,9 @@ BINARY: dict[str, Callable[..., Any]] = {
 }
 
 
+NUMBERS: dict[str, list[Any]] = {"int": [1, 2, 3], "float": [0.5, 1.0], "bool": [False, True]}
+
+
 class Hang(BaseException):
     """Raised by the alarm."""
 
@@ -134,6 +137,20 @@ def _right(made: dict[str, Any], owner: Any) -> dict[str, list[Any]]:
         "path": made["paths"],
         "module": [made.get("Module")],
         "function": ["f"],
+        "hidden": [(3,)],
+        "activation": ["tanh", "relu"],
+        "method": ["hmc", "ensemble", "bbb", "laplace", "swag"],
+        "options": [None, {"step_size": 0.01}],
+        "fn": [lambda q: (-0.5 * q @ q, -q)],
+        "communicator": [made["Group"]._link],
+        "random_state": [0, None],
+        "estimator": ["reparam", "flipout"],
+        "noise": [np.ones(2)],
+        "superchains": [[0, 0], [0, 1]],
+        "views": [made["Model"].unravel(np.zeros(made["Model"].dim, np.float32))],
+        "description": [made["Model"].describe()],
+        "npt.ArrayLike": [y, x, labels],
+        "Array": [theta, y, x],
         "subset": ["all", "last_layer"],
         "arguments": [
             [c, *p] for c in ("summary", "watch", "demo") for p in ([""], ["x", "--once"])
@@ -173,7 +190,8 @@ def _anything(made: dict[str, Any]) -> list[Any]:
         *(np.zeros((0, 0)), np.full((4, 2), np.inf), np.zeros(3, [("a", "f4")]), np.ones(7, bool)),
         *(np.zeros((1, 1, 1, 1)), np.array([None, 1]), np.array(["2020-01-01"], "M8[D]")),
         *(np.broadcast_to(0.0, (10**9, 2)), np.broadcast_to(np.float32(0), (2, 10**10))),
-        *(type(made["Posterior"]), lambda *a, **k: None, *(made[kind] for kind in kinds)),
+        *(lambda *a, **k: None, *(made[kind] for kind in kinds)),
+        *(type(made[kind]) for kind in kinds),
         *(one for name, one in made.items() if name in ("tensor", "Module")),
     ]
     for frames in ("pandas", "polars"):
@@ -275,6 +293,15 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     return [p for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
 
 
+def _usual(parameter: inspect.Parameter, right: dict[str, list[Any]]) -> list[Any]:
+    """Return values that fit by the name of a parameter, or by what it is annotated with."""
+    kind = str(parameter.annotation).partition(" | ")[0]
+    named = right.get(parameter.name, [])
+    if kind in NUMBERS:
+        return [one for one in named if isinstance(one, int | float)] or NUMBERS[kind]
+    return named or right.get(kind, [])
+
+
 def _arguments(
     function: Callable[..., Any],
     rng: np.random.Generator,
@@ -291,9 +318,10 @@ def _arguments(
     chosen: dict[str, Any] = {}
     for i, parameter in enumerate(names):
         needed, name = parameter.default is parameter.empty, parameter.name
-        if not needed and i not in wrong and rng.random() < 0.7:
+        usual = _usual(parameter, right)
+        if not needed and i not in wrong and (not usual or rng.random() < 0.7):
             continue
-        value = one(right.get(name, anything))
+        value = one(usual or anything)
         if i in wrong:
             if needed and rng.random() < 0.1:
                 continue  # missing
@@ -377,9 +405,7 @@ def _judged(name: str, function: Any, args: list[Any], named: dict[str, Any]) ->
             result = function(*args, **named)
             if inspect.isgenerator(result):
                 next(result, None)
-            if type(result).__name__ == "BackgroundRun":
-                result.stop()
-            repr(result)
+            _use(result)
     except (KeyboardInterrupt, SystemExit) as error:
         return "fine" if name == "python -m ribbit" else "internal", repr(error)
     except Exception as error:
@@ -400,6 +426,30 @@ def _short(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"{type(value).__name__} {value.dtype}{list(value.shape)}"
     return repr(value).split("\n")[0][:40]
+
+
+def _use(result: Any) -> None:
+    """Do with a result what a user does next, so that errors that were put off come too."""
+    repr(result)
+    kind, short = type(result).__name__, {"seed": 0, "progress": False}
+    x = np.linspace(-1.0, 1.0, 24).reshape(12, 2)
+    if kind == "BackgroundRun":
+        result.stop()
+    elif kind.startswith("BNN"):
+        result.fit(x, (x[:, 0] > 0).astype(int)).predict(x)
+    elif hasattr(result, "_advance"):
+        result.sample(3, warmup=3, chains=2, max_seconds=0.3, **short)
+    elif hasattr(result, "fit"):
+        result.fit(1, **short)
+    elif hasattr(result, "value_and_grad"):
+        result.value_and_grad(result.init(0, chains=2))
+    elif kind in ("Draws", "MeanField") or kind.endswith("Fit"):
+        result.summary()
+        result.predict(x)
+    elif kind == "Prediction":
+        _ = result.std, result.interval(0.9)
+    elif kind in ("Model", "Schedule"):
+        result.init() if kind == "Model" else result.factors(0, 3)
 
 
 def _place(frame: traceback.FrameSummary) -> str:

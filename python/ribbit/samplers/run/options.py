@@ -34,7 +34,7 @@ __all__ = [
 
 def no_dropout(function: str, target: Any) -> None:
     """Raise TypeError for a target with Dropout layers."""
-    layers = tuple(getattr(target, "dropout_layers", ()))
+    layers = () if isinstance(target, type) else tuple(getattr(target, "dropout_layers", ()))
     if layers:
         module = hasattr(target, "state_dict")
         off = "call module.eval() before posterior()" if module else "take the layer out"

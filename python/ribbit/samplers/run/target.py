@@ -55,9 +55,8 @@ class Density:
     """
 
     def __init__(self, target: Any, *, function: str) -> None:
-        if not callable(getattr(target, "value_and_grad", None)) and not callable(
-            getattr(target, "terms_and_grad", None)
-        ):
+        methods = (getattr(target, name, None) for name in ("value_and_grad", "terms_and_grad"))
+        if isinstance(target, type) or not any(map(callable, methods)):
             advice = ""
             if callable(target) and not isinstance(target, type):
                 advice = ": rb.CallableDensity(fn, dim) makes one of a function"
