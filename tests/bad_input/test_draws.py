@@ -29,7 +29,7 @@ def made(**parts):
 @pytest.mark.parametrize(
     ("part", "value", "said"),
     [
-        ("positions", POSITIONS[:, :, :3], r"positions must have 10 parameters"),
+        ("positions", POSITIONS[:, :, :3], r"positions must have the 10 parameters"),
         ("positions", POSITIONS[0], r"positions must have shape \(C, D, P\)"),
         ("positions", POSITIONS[:0], r"positions must have a chain"),
         ("positions", POSITIONS.tolist(), r"positions must be an array"),

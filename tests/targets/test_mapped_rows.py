@@ -196,7 +196,7 @@ def test_any_number_of_shards_and_of_ranks(tmp_path, shards):
 
 
 def test_parts_of_a_file(tmp_path):
-    x = rows(200, 6)
+    x = rows(200, 8)
     whole = filed(tmp_path, x)
     part = posterior(whole[30:130])
     assert same(posterior(x[30:130]), part)
@@ -206,7 +206,7 @@ def test_parts_of_a_file(tmp_path):
     assert np.array_equal(part.x[[3, 5]], x[[33, 35]])
     assert np.array_equal(part.subset([4, 9]).x, x[[34, 39]])
     assert len(pickle.dumps(part)) < x.nbytes / 2 < 10_000
-    raw = np.memmap(tmp_path / "raw", np.float32, "w+", shape=(200, 6))
+    raw = np.memmap(tmp_path / "raw", np.float32, "w+", shape=(200, 8))
     raw[:] = x
     assert same(posterior(x), posterior(raw))
 

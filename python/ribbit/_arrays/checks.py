@@ -157,6 +157,8 @@ def blame(function: str, error: Exception, given: Mapping[str, object]) -> None:
     text = str(error)
     if text.startswith("[_core] "):
         raise type(error)(f"[{function}] {text.removeprefix('[_core] ')}") from None
+    if text.startswith("["):  # the code for a GPU has named the argument
+        return
     for name, value in given.items():
         if name in _ARRAYS and value is not None and not isinstance(value, np.ndarray):
             numeric(function, name, value)

@@ -259,7 +259,8 @@ def test_memory_of_a_sample(device, monkeypatch, estimator):
         sizes.append(kept)
         asked = 3 * bytes_per_sample(target._native._tables, num_rows, 8, ESTIMATORS[estimator])
         assert kept <= asked
-    terms = 3 * 8 * 2 * 5  # sums of the five more panels, of the likelihood and of the noise
+    noises = target.dim - target.model.dim
+    terms = 3 * 8 * (1 + noises) * 5  # sums of the five more panels: likelihood and noises
     assert sizes[1] == sizes[0] + terms
 
 

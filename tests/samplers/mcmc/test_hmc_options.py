@@ -229,8 +229,8 @@ def test_unknown_option_and_bad_targets():
         ({"seed": -1}, ValueError, "seed >= 0"),
         ({"seed": 2**64}, ValueError, "seed <="),
         ({"init": None}, ValueError, "init="),
-        ({"init": np.zeros(4)}, ValueError, "position"),
-        ({"init": np.zeros((0, 3))}, ValueError, "position"),
+        ({"init": np.zeros(4)}, ValueError, r"init \(3,\) or \(C, 3\), got shape \(4,\)"),
+        ({"init": np.zeros((0, 3))}, ValueError, r"got shape \(0, 3\)"),
         ({"init": np.zeros(3) * 1j}, TypeError, "real numbers"),
         ({"init": "start"}, ValueError, "init as 'ensemble', got str 'start'"),
         ({"max_seconds": 0}, ValueError, "max_seconds > 0"),
@@ -238,7 +238,7 @@ def test_unknown_option_and_bad_targets():
         ({"quantiles": [0.5]}, ValueError, "predict_at"),
         ({"predict_at": np.zeros((2, 3))}, TypeError, "predictions"),
         ({"progress": 3}, TypeError, "progress"),
-        ({"resume": 3}, TypeError, "State"),
+        ({"resume": 3}, TypeError, "resume as Draws or a state"),
     ],
 )
 def test_bad_sample_arguments(arguments, error, text):

@@ -171,7 +171,7 @@ def test_sizes_that_errors_name_are_the_users():
     draws = free.sample(2, warmup=20, progress=False)
     whole = target.dim
     assert draws.state.position.shape[1] < whole
-    with pytest.raises(ValueError, match=rf"position \({whole},\).* log_noise, which stands last"):
+    with pytest.raises(ValueError, match=rf"init \({whole},\).* log_noise, which stands last"):
         free.sample(2, init=np.zeros(whole - 1))
     with pytest.raises(ValueError, match=rf"got shape \(4, 2, {whole}\): .*draws.positions"):
         free.sample(2, init=draws.positions)
