@@ -252,4 +252,4 @@ class MCDropout:
             weights = from_host(xp, host)
         if weights.shape not in ((dim,), (1, dim)):
             raise ShapeError(f"[{name}] expected init ({dim},) or (1, {dim}), got {weights.shape}")
-        return self._masked.with_rates(xp.reshape(weights, (dim,)))
+        return self._masked.with_rates(weights if weights.ndim == 1 else weights[0, :])
