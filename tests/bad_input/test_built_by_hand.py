@@ -180,3 +180,33 @@ def test_schedules_of_another_kind_are_shown():
     for draws_per_cycle in (..., None, "x"):
         shown = repr(rb.schedules.Schedule("constant", draws_per_cycle=draws_per_cycle))
         assert shown == "schedules.constant()"
+
+
+def test_steps_of_a_module():
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Linear(X.shape[1], 1)
+    data = torch.tensor(X, dtype=torch.float32), torch.tensor(Y, dtype=torch.float32)
+    given = {"prior": rb.Normal(1.0), "native": False}
+    target = pytest.importorskip("ribbit.torch").posterior(net, rb.Gaussian(1.0), data, **given)
+    one, many = np.ones(1), np.zeros((6, target.dim), np.float32)
+    many[1] = 1.0
+    steps = {"seed": 0, "first_step": 0, "batch_size": 2, "step_size": one, "decay": (0.9, 0.99)}
+    right = steps | {"num_samples": 1, "estimator": "reparam", "closed": True, "kl_weight": one}
+    right |= {"epsilon": 1e-8}
+    assert np.isfinite(target.advance_variational(many, **right)[0]).all()
+    for name in right:
+        with pytest.raises((TypeError, ValueError), match=r"^\[.*\] .*, got"):
+            target.advance_variational(many, **{**right, name: {1, 2}})
+    for bad in (None, X, HMC.init(np.zeros(DIM, TARGET.dtype))):
+        with pytest.raises((TypeError, ValueError), match=r"advance_variational\] state must"):
+            target.advance_variational(bad, **right)
+    own = steps | {"noise": one, "rule": "adam", "prior": 1.0, "friction": 0.0, "epsilon": 1e-8}
+    own |= {"chains": np.zeros(1, np.uint32), "previous_step_size": 0.1, "adapt_until": 0}
+    start = np.zeros((3, 1, target.dim), np.float32)
+    assert np.isfinite(target.advance(*start, **own)[0]).all()
+    for name in own:
+        with pytest.raises((TypeError, ValueError), match=r"^\[.*\] .*, got"):
+            target.advance(*start, **{**own, name: {1, 2}})
+    for i in range(3):
+        with pytest.raises((TypeError, ValueError), match=r"^\[.*\] .*, got"):
+            target.advance(*start[:i], X, *start[i + 1 :], **own)

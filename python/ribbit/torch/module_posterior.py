@@ -49,7 +49,8 @@ class ModulePosterior(ModulePredictive):
             of our layers; for other arguments that do not fit.
         """
         name = "MCDropout"
-        asked = {"rate='concrete'": rate == "concrete", "length_scale": length_scale is not None}
+        concrete = isinstance(rate, str) and rate == "concrete"
+        asked = {"rate='concrete'": concrete, "length_scale": length_scale is not None}
         for option, given in asked.items():
             if given:
                 raise ValueError(

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit._arrays import checks, random_numbers
+from ribbit._arrays import checks, random_numbers, records
 from ribbit._arrays.batches import Batches
 from ribbit._arrays.checks import FloatArray
+from ribbit._arrays.positions import host_position
 from ribbit._arrays.threads import Interrupted
 from ribbit._arrays.update_rules import RULES, check_moments
 from ribbit.results.state import StochasticState
@@ -116,8 +117,24 @@ class TorchSteps:
         TypeError, ValueError
             For a rule that is none, and a moment of the rule that is None.
         """
-        checks.choice("advance", "rule", rule, RULES)
+        name = f"{type(self).__name__}.advance"
+        checks.choice(name, "rule", rule, RULES)
+        position, _ = host_position(name, "position", position, self.dtype, self.dim)
         check_moments("advance", rule, first, second)
+        for what, one in (("first", first), ("second", second)):
+            if one is not None:
+                records.check_axes(name, what, one, "C P", {"C": len(position), "P": self.dim})
+        _check_steps(
+            name, seed, first_step, batch_size, decay, epsilon, step_size=step_size, noise=noise
+        )
+        checks.integer(name, "adapt_until", adapt_until, minimum=0)
+        checks.integer_array(name, "chains", chains, below=2**32)
+        for what, number in (
+            ("prior", prior),
+            ("friction", friction),
+            ("previous_step_size", previous_step_size),
+        ):
+            checks.real(name, what, number)
         moved = Rule(
             rule,  # type: ignore[arg-type]
             friction=friction,
@@ -194,14 +211,23 @@ class TorchSteps:
         ValueError
             For another estimator than "reparam": noise of rows needs to know the layers.
         """
-        if estimator != "reparam":
+        if not isinstance(estimator, str) or estimator != "reparam":
             raise ValueError(
                 "[BBB] expected estimator='reparam' for a module that torch runs, got "
                 f"{estimator!r}, which draws noise for each row inside its layers"
             )
+        name = f"{type(self).__name__}.advance_variational"
+        records.check_axes(name, "state", state, "K P", {"K": 6, "P": self.dim})
+        _check_steps(
+            *(name, seed, first_step, batch_size, decay, epsilon),
+            step_size=step_size,
+            kl_weight=kl_weight,
+        )
+        checks.integer(name, "num_samples", num_samples, minimum=1)
+        checks.boolean(name, "closed", closed)
         batches = Batches(self.num_rows, batch_size)
         arrays = state.copy()
-        records = np.zeros((3, len(step_size)))
+        found = np.zeros((3, len(step_size)))
         failed, largest = -1, 0.0
         for i, (rate, weight) in enumerate(
             zip(step_size.tolist(), kl_weight.tolist(), strict=True)
@@ -210,7 +236,7 @@ class TorchSteps:
                 raise Interrupted
             step = first_step + i
             rows = self._batch(batches, seed, step)
-            by_mean, by_rho, records[:, i] = self._ascent(
+            by_mean, by_rho, found[:, i] = self._ascent(
                 arrays, rows, seed, step, num_samples, closed, weight
             )
             moved = arrays.copy()
@@ -221,7 +247,7 @@ class TorchSteps:
                 failed, largest = i, float(np.max(np.where(np.isfinite(sizes), sizes, np.inf)))
                 break
             arrays = moved
-        return arrays, records, failed, largest
+        return arrays, found, failed, largest
 
     def _batch(self, batches: Batches, seed: int, step: int) -> npt.NDArray[np.int64] | None:
         places = batches.places(step)
@@ -288,6 +314,28 @@ class TorchSteps:
     def _prior_at(self, theta: FloatArray) -> tuple[Array64, FloatArray]:
         """Untempered log prior (C,) and its tempered gradient (C, P)."""
         raise NotImplementedError
+
+
+def _check_steps(
+    function: str,
+    seed: Any,
+    first_step: Any,
+    batch_size: Any,
+    decay: Any,
+    epsilon: Any,
+    **arrays: Any,
+) -> None:
+    """Raise unless what all steps share are numbers, and `arrays` have one number for each step."""
+    checks.seed(function, seed)
+    checks.integer(function, "first_step", first_step, minimum=0)
+    checks.integer(function, "batch_size", batch_size, minimum=0)
+    if not isinstance(decay, tuple | list) or len(decay) != 2:
+        raise TypeError(f"[{function}] decay must be two numbers, got {checks.summary(decay)}")
+    for number in (*decay, epsilon):
+        checks.real(function, "decay and epsilon", number)
+    lengths: dict[str, int] = {}
+    for name, value in arrays.items():
+        records.check_axes(function, name, value, "S", lengths)
 
 
 def _adam(
