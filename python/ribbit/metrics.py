@@ -100,7 +100,7 @@ def nll(y: npt.ArrayLike, probs: Any) -> float:
     >>> round(rb.metrics.nll([0, 1], p), 4)
     0.3081
     """
-    if getattr(probs, "kind", None) in ("regression", "count"):
+    if _predicts(probs) and probs.kind in ("regression", "count"):
         return -float(probs.log_likelihood(y))
     labels, p = _classification("nll", y, probs)
     with np.errstate(divide="ignore"):
@@ -350,8 +350,14 @@ def class_probabilities(function: str, name: str, values: Any) -> Array:
 
 def _of_prediction(value: Any, statistic: str) -> Any:
     """Return a statistic of a Prediction, and anything else as it is."""
-    predicts = hasattr(type(value), "log_likelihood") and hasattr(type(value), statistic)
-    return getattr(value, statistic) if predicts else value
+    return (
+        getattr(value, statistic) if _predicts(value) and hasattr(type(value), statistic) else value
+    )
+
+
+def _predicts(value: Any) -> bool:
+    """Whether a value is a Prediction, which has these three; a Posterior has the first alone."""
+    return all(hasattr(type(value), name) for name in ("kind", "log_likelihood", "num_draws"))
 
 
 def _columns(function: str, **arrays: npt.ArrayLike) -> list[Array]:

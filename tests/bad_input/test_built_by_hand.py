@@ -106,6 +106,7 @@ class Alone:
         ("gather", (b"", bytearray(), ["a"])),
         ("swap", (b"", [0], bytearray(), {})),
         ("collect", ("text",)),
+        ("first", (lambda: None,)),
         ("alike", ("f", [1])),
         ("alike", ("f", {"a": 1.0})),
         ("agree", (False, 1.5, 0)),
@@ -162,9 +163,9 @@ def test_a_damaged_archive(keep, tmp_path):
         rb.datasets.read_npz(tmp_path / "a.npz")
 
 
-@pytest.mark.parametrize("bad", [TARGET, rb.Normal(1.0), {"mean": Y}])
+@pytest.mark.parametrize("bad", [TARGET, rb.Normal(1.0), {"mean": Y}, rb.Gaussian, rb.Posterior])
 def test_scores_of_what_is_no_prediction(bad):
-    for call in (rb.metrics.rmse, rb.metrics.brier, rb.metrics.accuracy):
+    for call in (rb.metrics.rmse, rb.metrics.brier, rb.metrics.accuracy, rb.metrics.nll):
         with pytest.raises((TypeError, ValueError), match=r"^\[\w+\] expected .*, got"):
             call(np.zeros(3, int), bad)
 
@@ -210,3 +211,9 @@ def test_steps_of_a_module():
     for i in range(3):
         with pytest.raises((TypeError, ValueError), match=r"^\[.*\] .*, got"):
             target.advance(*start[:i], X, *start[i + 1 :], **own)
+
+
+def test_classes_are_no_targets():
+    for kind in (rb.HMC, rb.NUTS, rb.MCLMC, rb.SGLD, rb.BBB, rb.SWAG, rb.DeepEnsemble):
+        with pytest.raises(TypeError, match=rf"^\[{kind.__name__}\] expected a target with dim"):
+            kind(rb.Posterior)

@@ -215,7 +215,14 @@ class Group:
 
     def first(self, value: Any = None) -> Any:
         """Return what rank 0 gives; it is pickled."""
-        return pickle.loads(self.collect(pickle.dumps(value) if self.rank == 0 else b"")[0])
+        data = b""
+        if self.rank == 0:
+            try:
+                data = pickle.dumps(value)
+            except Exception as error:
+                got = checks.summary(value)
+                raise TypeError(f"[Group.first] value must pickle, got {got}: {error}") from error
+        return pickle.loads(self.collect(data)[0])
 
     def alike(self, function: str, stated: dict[str, str]) -> None:
         """Raise, on every rank, unless all state the same.

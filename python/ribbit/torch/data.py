@@ -46,7 +46,7 @@ def tensor(function: str, name: str, value: Any, dtype: torch.dtype) -> torch.Te
     """
     if not isinstance(value, torch.Tensor):
         array = checks.numeric(function, name, value)
-        value = torch.from_numpy(np.array(array, order="C", copy=True, dtype=_native(array.dtype)))
+        value = torch.from_numpy(array.astype(_native(array.dtype), order="C", subok=False))
     kinds = (
         (value.is_nested, "a nested tensor: pad its rows to one shape"),
         (value.is_quantized, f"{value.dtype}: give {name}.dequantize()"),

@@ -136,3 +136,16 @@ def test_batches_of_an_epoch_add_up_to_the_full_gradient():
     np.testing.assert_allclose(mean, density.value_and_grad(theta)[1], rtol=1e-5)
     one, _ = sampler.step(state, num_steps=1)  # the control: one batch is not the whole
     assert np.abs((one.position[0] - theta) / 0.5e-9 - mean).max() > 0.1 * np.abs(mean).max()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_steps_in_parts_are_steps_at_once(case, monkeypatch):
+    """The sizes of 2**31 steps would take 16 GB: long calls are made in parts."""
+    make, options, _ = CASES[case]
+    sampler = make(target(), batch_size=32, **options)
+    start = sampler.init(np.zeros((2, DIM)), seed=1, warmup=30)
+    whole, _ = sampler.step(start, num_steps=50)
+    monkeypatch.setattr("ribbit.samplers.sgmcmc.stepper._AT_ONCE", 7)
+    parts, _ = sampler.step(start, num_steps=50)
+    assert parts.step == whole.step == 50
+    assert parts.position.tobytes() == whole.position.tobytes()

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 __all__ = ["Stepper", "Stepping"]
 
 
+_AT_ONCE = 1 << 20  # steps of one call: each has a size and a factor of its noise in memory
+
+
 class Pilot(Protocol):
     """Who finds a step size, a function of the seed."""
 
@@ -259,6 +262,9 @@ class Stepper:
         NonFiniteError
             When a parameter is not finite any more; carries the last finite state.
         """
+        while num_steps > _AT_ONCE:
+            state, _ = self.advance(state, _AT_ONCE, guard)
+            num_steps -= _AT_ONCE
         cooled = 3 * state.warmup // 4 if self.rule.cooling != 1.0 else 0
         if state.step < cooled < state.step + num_steps:  # the friction changes on the way
             first = cooled - state.step
