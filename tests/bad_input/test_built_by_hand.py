@@ -52,6 +52,11 @@ def test_a_prediction_needs_what_predicts(bad):
         rb.Prediction(TARGET, X, running="x" if bad is None else bad)
 
 
+def test_a_prediction_needs_draws():
+    with pytest.raises(TypeError, match=r"^\[Prediction\] expected positions or running, got n"):
+        rb.Prediction(TARGET, X)
+
+
 def test_a_run_is_started_by_a_sampler():
     for arguments in ((), ("HMC", TARGET, False)):
         with pytest.raises(TypeError, match=r"^\[BackgroundRun\] runs are made by sampler.start"):

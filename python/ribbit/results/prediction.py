@@ -90,6 +90,8 @@ class Prediction:
         if running is not None and not isinstance(running, RunningPrediction):
             got = checks.summary(running)
             raise TypeError(f"[Prediction] running must be statistics of a run, got {got}")
+        if positions is None and running is None:
+            raise TypeError("[Prediction] expected positions or running, got neither")
         if positions is not None:
             records.check_axes("Prediction", "positions", positions, "C S P", {})
         self._predictive = predictive
