@@ -308,8 +308,8 @@ def numeric(function: str, name: str, value: object) -> npt.NDArray[Any]:
 
 
 def own_memory(function: str, name: str, array: npt.NDArray[Any]) -> None:
-    """Raise a DataError for a view of over 1 GiB that repeats its memory: computing copies it."""
-    if array.nbytes > 1 << 30:
+    """Raise a DataError for a view of over 256 MiB that repeats its memory: computing copies it."""
+    if array.nbytes > 1 << 28:
         low, high = np.lib.array_utils.byte_bounds(array)
         if high - low < array.nbytes:
             raise DataError(
