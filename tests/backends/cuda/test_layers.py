@@ -240,7 +240,7 @@ def test_panels_of_inputs_that_nothing_drops(monkeypatch):
     assert made.rows == 1
     model = target.model
     expected = target.outputs(theta, target.x.reshape(-1, *model.input_shape))
-    outputs = forward.numbered_outputs(made, 0, len(theta), model.output_shape[0])[0].get()
+    outputs = forward.numbered_outputs(made, 0, len(theta), model.output_shape[0], 0)[0].get()
     np.testing.assert_allclose(outputs, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
 
