@@ -254,7 +254,7 @@ def class_verdicts(lines: dict[tuple[str, int, str], Line]) -> list[list[str]]:
         lost = [_mean(own, "nll") - _mean(its, "nll") for own, its in pairs if own and its]
         good = sum(one <= limit for one in lost)
         kind = "clean" if sets is CLEAN else "noisy"
-        what = f"NLL of classes at most {limit} above that of {rival}, {kind} labels"
+        what = f"NLL of classes at most {limit} above {rival}, {kind} labels"
         cells = [what, f"{good} of {len(sets)} sets", f">= {len(sets)}"]
         rows.append([*cells, "yes" if good == len(sets) else "no"])
         mean = float(np.mean(lost)) if lost else float("nan")

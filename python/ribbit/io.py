@@ -456,14 +456,14 @@ def _predictive(header: dict[str, Any]) -> Any:
 
 
 def _module(header: dict[str, Any]) -> dict[str, Any]:
-    """Return what a file says of a module, as an entry of the settings; empty without one."""
+    """Return the description of a module in a file, as an entry of the settings, or {}."""
     described = header["predictive"]
     known = isinstance(described, dict) and isinstance(described.get("module"), dict)
     return {"module": described["module"]} if known else {}
 
 
 def _settings(header: dict[str, Any], chains: int) -> dict[str, Any]:
-    """Return the settings, with what the file says of a module."""
+    """Return the settings, with the description of a module in the file."""
     value = header["settings"]
     if not isinstance(value, dict):
         raise ValueError("settings are no dict")

@@ -35,10 +35,10 @@ __all__ = [
     "integer_array",
     "interrupt_flag",
     "items",
+    "known_class",
     "mapping",
     "matched",
     "memory",
-    "none_of_its_own",
     "numeric",
     "own_memory",
     "path",
@@ -86,11 +86,19 @@ def summary(value: object) -> str:
     return f"{kind} {text}".strip() if len(text) <= 60 else kind
 
 
-def none_of_its_own(what: str, known: Iterable[str]) -> str:
-    """Return the end of an error for a class that the core does not know."""
-    return (
+def known_class(
+    function: str, name: str, expected: str, value: Any, base: type, known: Mapping[str, type]
+) -> Any:
+    """Return `value`, or raise TypeError unless its class is one that the core knows."""
+    if type(value) in known.values():
+        return value
+    advice = (
         f": use one of rb.{', rb.'.join(known)}. Classes of your own have no native code "
         "(rb.CallableDensity takes any log density)"
+    )
+    raise TypeError(
+        f"[{function}] expected {name} as {expected}, got {summary(value)}"
+        f"{advice if isinstance(value, base) else ''}"
     )
 
 
@@ -319,7 +327,7 @@ def own_memory(function: str, name: str, array: npt.NDArray[Any]) -> None:
 
 
 def _is_frame(value: Any) -> bool:
-    """Return whether a value is a table with named columns, such as those of pandas and polars."""
+    """Return whether a value is a table with named columns, for example a pandas frame."""
     return hasattr(value, "columns") and len(getattr(value, "shape", ())) == 2
 
 

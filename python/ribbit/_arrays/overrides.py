@@ -1,4 +1,4 @@
-"""Which members of a target belong to the density, or to the predictions, that it defines.
+"""Find which members of a target belong to the density, or the predictions, that it defines.
 
 A class, a wrapper with ``__getattr__`` or an instance may replace `value_and_grad` and keep the
 native trajectories of another density. Such members are not the target's own.

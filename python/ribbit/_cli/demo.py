@@ -37,7 +37,7 @@ _NORMAL_QUANTILE = 1.6448536269514722  # at 95 %: the upper end of a 90 % interv
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One sampled network: its draws, its predictions at `x`, and what the summary says there."""
+    """One sampled network: its draws, its predictions at `x`, and its summary there."""
 
     x: Array
     draws: Draws

@@ -240,7 +240,7 @@ def read_npz(
             got = checks.summary(value)
             raise TypeError(f"[read_npz] expected {what} as the name of an array, got {got}")
     source = checks.path("read_npz", path)
-    with source.open("rb") as file:  # np.load leaves that of a damaged archive open
+    with source.open("rb") as file:  # np.load does not close a damaged archive
         try:
             archive = np.load(file, allow_pickle=False)
         except (ValueError, EOFError, zipfile.BadZipFile) as error:

@@ -136,7 +136,7 @@ class Moments:
 
     @property
     def mean(self) -> Array:
-        """(N, K); probabilities of classes sum to one in float64, those of float32 networks too."""
+        """(N, K); probabilities of classes sum to one in float64, also for float32 networks."""
         mean = self._first + self._sum / self.count
         if self.kind != "classification" or self._binary:
             return mean

@@ -328,7 +328,7 @@ def check_run(
 
 
 def log_noise_of(predictive: Any, positions: Any) -> Any | None:
-    """Return the logs (C, D, n) of learned noises, None where there are none."""
+    """Return the logs (C, D, n) of learned noises, None if none is learned."""
     likelihood = getattr(predictive, "likelihood", None)
     if not getattr(likelihood, "learns_noise", False) or positions.shape[1] == 0:
         return None

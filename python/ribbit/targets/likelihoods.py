@@ -70,10 +70,7 @@ class Likelihood:
         return 0.0
 
     def scales(self, outputs: tuple[int, ...]) -> tuple[float, ...]:
-        """Return the known scales of the noise, 1 where there are none: one for all, or one each.
-
-        As many where they are learned.
-        """
+        """Return the scales of the noise: one for all outputs, or one each; ones if learned."""
         del outputs
         return (1.0,)
 
@@ -213,7 +210,7 @@ class _ScaledNoise(Likelihood):
         return self.scale is None
 
     def scales(self, outputs: tuple[int, ...]) -> tuple[float, ...]:
-        """Return the known scales of the noise, one for all outputs or one each, else ones."""
+        """Return the scales of the noise, one for all outputs or one each; ones if learned."""
         if isinstance(self.scale, tuple):
             return self.scale
         if self.scale is not None:
@@ -238,7 +235,7 @@ class _ScaledNoise(Likelihood):
         return xp.exp(_double(xp, log_noise))[:, None, :]
 
     def _log_scale(self, xp: ModuleType, outputs: Array, log_noise: Array | None) -> Array:
-        # (1, 1, 1) or (1, 1, K) where it is known, else (S, 1, 1) or (S, 1, K), float64
+        # (1, 1, 1) or (1, 1, K) if it is known, else (S, 1, 1) or (S, 1, K), float64
         if log_noise is None:
             logs = [math.log(scale) for scale in self.scales(outputs.shape[2:])]
             return from_host(xp, np.array(logs))[None, None, :]
@@ -252,7 +249,7 @@ class _ScaledNoise(Likelihood):
 
 
 def _scale(name: str, scale: Any) -> float | tuple[float, ...] | None:
-    # The checked scale of the noise, None where it is learned; a sequence of one is a number.
+    # The checked scale of the noise, None if it is learned; a sequence of one is a number.
     if scale is None:
         return None
     if not isinstance(scale, list | tuple) and getattr(scale, "ndim", 0) == 0:
@@ -641,12 +638,10 @@ _LIKELIHOODS: dict[str, type[Any]] = {
 
 def check(function: str, likelihood: object) -> Likelihood:
     """Return `likelihood`, or raise TypeError if the core does not know it."""
-    if type(likelihood) in _LIKELIHOODS.values():
-        return cast("Likelihood", likelihood)
-    own = isinstance(likelihood, Likelihood)
-    raise TypeError(
-        f"[{function}] expected likelihood as a likelihood object, got {checks.summary(likelihood)}"
-        f"{checks.none_of_its_own('likelihood', _LIKELIHOODS) if own else ''}"
+    expected = "a likelihood object"
+    return cast(
+        "Likelihood",
+        checks.known_class(function, "likelihood", expected, likelihood, Likelihood, _LIKELIHOODS),
     )
 
 

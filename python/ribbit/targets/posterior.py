@@ -598,7 +598,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
     def unravel(self, theta: FloatArray) -> dict[str, FloatArray]:
         """Return named views of a position (..., P): as `Model.unravel`, with "log_noise".
 
-        "log_noise" is (...) where there is one, else (..., K), one for each output.
+        "log_noise" is (...) if there is one, else (..., K), one for each output.
 
         Where scales are learned, the arrays of the model are copies, the weights as the network
         sees them, and the logarithms of the scales follow, such as "log_scale.0.weight".

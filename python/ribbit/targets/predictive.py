@@ -382,7 +382,7 @@ def unravel(
 ) -> dict[str, FloatArray]:
     """Return named views of positions (..., P): as `Model.unravel`, with "log_noise".
 
-    "log_noise" is (...) where there is one, else (..., K), one for each output.
+    "log_noise" is (...) if there is one, else (..., K), one for each output.
 
     With learned scales the network's arrays are copies, its weights, and views of the log scales
     (..., *shape) follow.

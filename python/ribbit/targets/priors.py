@@ -510,13 +510,7 @@ def check(function: str, prior: object) -> PriorLike:
 
 def check_one(function: str, name: str, prior: object) -> Prior:
     """Return `prior`, or raise TypeError if the core does not know it."""
-    if type(prior) in _PRIORS.values():
-        return cast("Prior", prior)
-    own = isinstance(prior, Prior)
-    raise TypeError(
-        f"[{function}] expected {name} as a prior, got {checks.summary(prior)}"
-        f"{checks.none_of_its_own('prior', _PRIORS) if own else ''}"
-    )
+    return cast("Prior", checks.known_class(function, name, "a prior", prior, Prior, _PRIORS))
 
 
 _PRIORS: dict[str, type[Any]] = {

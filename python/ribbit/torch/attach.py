@@ -1,4 +1,4 @@
-"""`attach`: what predicts, for results read from files, which hold no modules."""
+"""`attach` gives a module to results that were read from a file."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ Result = TypeVar("Result")
 def attach(result: Result, target: Any) -> Result:
     """Return draws or a fit from a file with the module that predicts.
 
-    Files hold no modules: what ``rb.load_draws``, ``rb.load_fit`` and ``rb.open_run`` read of a
-    target that torch runs does not predict until it is given one.
+    A file holds no module. Results of a target that torch runs predict only after `attach` has
+    given them one. This concerns ``rb.load_draws``, ``rb.load_fit`` and ``rb.open_run``.
 
     Parameters
     ----------
     result : Draws, MeanField, EnsembleFit, SWAGFit, LaplaceFit or DropoutFit
-    target : what `posterior` returned
-        Of a module with the same layers, options and forward as the one that was sampled; which
-        weights it has, and its data, do not matter.
+    target : NativePosterior or ModulePosterior
+        Made by `posterior` from a module with the same layers, options and forward as the sampled
+        one. Its weights and data do not matter.
 
     Raises
     ------

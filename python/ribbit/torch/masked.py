@@ -200,5 +200,5 @@ class MaskPredictive:
         return found
 
     def describe(self) -> Any:
-        """Return what a file says of the module; see `ribbit.torch.attach`."""
+        """Return the description of the module for a file; see `ribbit.torch.attach`."""
         return self._base.describe()

@@ -117,7 +117,7 @@ class NativePosterior(Posterior):
         return made
 
     def _fill(self, spec: DensitySpec) -> None:
-        """Set every field; predictions take what the module takes."""
+        """Set every field; predictions take the inputs of the module."""
         super()._fill(spec)
         object.__setattr__(self, "_predictive", _torch_inputs(self._predictive))
 

@@ -106,7 +106,7 @@ class ModulePredictive(ModuleDensity):
         return structure(self.module, self.parameters, self._writes, x)
 
     def describe(self) -> dict[str, Any]:
-        """Return what a file says of a module, which it cannot hold; see `ribbit.torch.attach`."""
+        """Return the description of the module for a file; see `ribbit.torch.attach`."""
         return {"module": {**self._structure, "likelihood": self.likelihood.describe()}}
 
     def _inputs(self, function: str, x: Any) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Whether code of a user is random: it draws numbers, or gives others the second time."""
+"""Find out if a user's code is random: it draws numbers, or its second result differs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _states(devices: list[int]) -> list[Any]:
 def watched(device: torch.device | None = None) -> Iterator[Callable[[], bool]]:
     """Give a function that tells whether the code inside drew from a generator of the process.
 
-    The generators are then where they were before.
+    The states of the generators are restored afterwards.
     """
     devices = [device.index or 0] if device is not None and device.type == "cuda" else []
     numbers, python = np.random.get_state(), random.getstate()  # noqa: NPY002

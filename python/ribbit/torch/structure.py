@@ -1,4 +1,4 @@
-"""What tells two modules apart whose arrays have the same shapes: their layers, and what they give.
+"""Tell two modules with arrays of the same shapes apart, by their layers and their outputs.
 
 Shapes: n rows, P parameters.
 """

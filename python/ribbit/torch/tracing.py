@@ -51,7 +51,7 @@ class Tracer(fx.Tracer):
     """Records a graph, sums in place as such."""
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
-        """Return what stands for a node's value."""
+        """Return the name of a node's value."""
         return _Proxy(node, self)
 
 

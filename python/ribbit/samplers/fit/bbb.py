@@ -180,9 +180,9 @@ class BBB:
         Parameters
         ----------
         num_epochs : int, optional
-            Passes over the data, at least 1: the scales are fitted too. Default: those of a cosine
-            or cyclical schedule, else of 10,000 steps (fewer, but at least 2,000, if a step takes
-            more than 1,024 rows).
+            Passes over the data, at least 1, because the scales are fitted too. Default: the length
+            of a cosine or cyclical schedule, else 10,000 steps. If a step takes more than 1,024
+            rows there are fewer steps, but at least 2,000.
         seed : int
             64-bit key of batches and weight noise.
         init : MeanField, (P,) array or another fit, optional

@@ -199,8 +199,8 @@ class LaplaceApproximation:
         ----------
         num_epochs : int, optional
             Passes over the data by Adam; 0 if `init` is the mode, or `resume` is trained. Default:
-            those of a cosine or cyclical schedule, else of 10,000 steps (fewer, but at least 2,000,
-            if a step takes more than 1,024 rows).
+            the length of a cosine or cyclical schedule, else 10,000 steps. If a step takes more
+            than 1,024 rows there are fewer steps, but at least 2,000.
         seed : int
             64-bit key of start and batches.
         init : (P,) or (1, P) array, or a fit, optional

@@ -135,9 +135,9 @@ class MCDropout:
         Parameters
         ----------
         num_epochs : int, optional
-            Passes over the data; 0 keeps the weights of `init`. Default: those of a cosine or
-            cyclical schedule, else of 10,000 steps (fewer, but at least 2,000, if a step takes more
-            than 1,024 rows).
+            Passes over the data; 0 keeps the weights of `init`. Default: the length of a cosine or
+            cyclical schedule, else 10,000 steps. If a step takes more than 1,024 rows there are
+            fewer steps, but at least 2,000.
         seed : int
             64-bit key of batches and masks.
         init : (P,) or (1, P) array, or a fit, optional

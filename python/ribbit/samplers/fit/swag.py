@@ -165,8 +165,9 @@ class SWAG:
         ----------
         num_epochs : int, optional
             Passes over the data before collecting; 0 if `init` or `resume` is trained. Default:
-            those of a cosine or cyclical schedule, else of 10,000 steps (fewer, but at least 2,000,
-            if a step takes more than 1,024 rows). 0 with a `resume` that has collected iterates.
+            the length of a cosine or cyclical schedule, else 10,000 steps. If a step takes more
+            than 1,024 rows there are fewer steps, but at least 2,000.
+            0 with a `resume` that has collected iterates.
         swag_epochs : int
             Passes at the constant rate, each of which ends with a collected iterate. At least 2
             for a fit that gives draws; `max_rank` or more for the whole rank.

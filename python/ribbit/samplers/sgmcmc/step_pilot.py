@@ -141,7 +141,7 @@ class _Search:
                 unit = made * h * 2.0 * self._rule.friction
                 excess, error = (found / unit for found in _mean_and_error(gain))
                 # Energies wander while they grow, and a trial of bounded steps is as short as they
-                # are: where it does not tell, more steps do, and smaller ones never.
+                # are. If it does not tell, take more steps; smaller ones never tell.
                 if not abs(excess - self._bound) <= error or made >= _LONGEST * steps:
                     break
             if excess <= self._bound:
@@ -197,7 +197,7 @@ class _Search:
         count: int,
         highest: float,
     ) -> tuple[HostArray | None, StochasticState]:
-        """Return the excess of each chain's energy (C,), None where it runs away, and the end."""
+        """Return the excess of each chain's energy (C,), None if it runs away, and the end."""
         means = []
         for stepper, steps in ((whole, count), (quarter, 4 * count), (whole, count)):
             stretch = self._stretch(stepper, state, steps)
@@ -316,7 +316,7 @@ class _Search:
 
 
 def _mean_and_error(gain: HostArray) -> tuple[float, float]:
-    """Mean over chains and its standard error; infinity and 0 for what is not finite."""
+    """Return mean over chains and its standard error; infinity and 0 if a value is not finite."""
     if not np.isfinite(gain).all():
         return math.inf, 0.0
     return float(gain.mean()), float(gain.std(ddof=1) / math.sqrt(gain.size))
