@@ -210,7 +210,8 @@ def test_a_trajectory_whose_blocks_do_not_meet(monkeypatch, rng, blocks):
 @pytest.mark.slow  # a minute or two
 @needs_tsan
 def test_clusters_under_thread_sanitizer():
-    options = ["-p", "no:cacheprovider", "-p", "no:faulthandler", "-q", "-s", "-k", "cluster"]
+    options = ["-p", "no:cacheprovider", "-p", "no:faulthandler", "-q", "-s", "-m", "not slow"]
+    options += ["-k", "cluster"]
     test = "tests/backends/cuda/test_trajectory.py"
     done = sanitized("-m", "pytest", *options, test, sanitizer="thread")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -352,7 +353,7 @@ def test_all_kernels_under_address_sanitizer():
     """`faulthandler` and capturing are off: a report must reach the assertion."""
     files = ("kernels", "orders", "direct_norms")
     tests = [f"tests/backends/cuda/test_{what}.py" for what in files]
-    options = ["-p", "no:cacheprovider", "-p", "no:faulthandler", "-q", "-s"]
+    options = ["-p", "no:cacheprovider", "-p", "no:faulthandler", "-q", "-s", "-m", "not slow"]
     done = sanitized("-m", "pytest", *options, *tests)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout
