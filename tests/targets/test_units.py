@@ -475,3 +475,18 @@ def test_what_is_no_number_in_a_table_is_named(x, text):
             likelihood=rb.Gaussian(),
             standardize=True,
         )
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+def test_inputs_of_images_have_the_shape_that_the_model_takes(standardize):
+    x = 50.0 + 9.0 * np.random.default_rng(3).normal(size=(7, 4, 4, 2))
+    model = rb.Model([rb.Conv2D(2, 3), rb.Flatten(), rb.Dense(1)], input_shape=(4, 4, 2))
+    y, noise = x.mean(axis=(1, 2, 3)), rb.Gaussian(0.3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rb.errors.ScaleWarning)
+        target = rb.Posterior(
+            model, x, y, prior=rb.Normal(1.0), likelihood=noise, standardize=standardize
+        )
+    np.testing.assert_allclose(target.inputs(7), x, rtol=1e-5)
+    assert target.inputs(3).shape == (3, 4, 4, 2)
+    target.check_inputs(target.inputs(3))

@@ -626,10 +626,9 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         """
         most = checks.integer("Posterior.inputs", "count", count)
         every = -(-self.num_rows // max(1, most))
-        if self._spec.ranks is not None:
-            return spaced(self._spec.ranks, self.x, every)
-        rows = self.x[::every, ...]
-        units = self._spec.units
+        ranks, units = self._spec.ranks, self._spec.units
+        rows = self.x[::every, ...] if ranks is None else spaced(ranks, self.x, every)
+        rows = rows.reshape((rows.shape[0], *self.model.input_shape))
         return rows if units is None else units.raw_inputs(rows)
 
     def check_inputs(self, x: npt.ArrayLike) -> None:
