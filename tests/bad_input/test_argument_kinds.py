@@ -52,7 +52,6 @@ WRONG = {
     "until": [True, 1.01, "converged", rb.Converged],
     "resume": [3, "folder", Path("folder"), {}, np.ones(3), FIT],
     "seed": [None, 1.5, "1", np.random.default_rng(0)],
-    "quantiles": ["0.5", {}, object()],
     "init": [{}, object(), np.array(["a"]), np.ones(3, np.complex128), rb.EnsembleStart],
 }
 
@@ -60,8 +59,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_the_argument_of_a_sampler_is_named(sampler: str, name: str) -> None:
-    options = NOTHING | ({"predict_at": np.ones((2, 2))} if name == "quantiles" else {})
-    options |= {"chains": None} if name == "resume" else {}
+    options = NOTHING | ({"chains": None} if name == "resume" else {})
     for value in WRONG[name]:
         with pytest.raises((TypeError, ValueError)) as caught:
             SAMPLERS[sampler].sample(3, **options | {name: value})

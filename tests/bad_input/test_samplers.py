@@ -96,7 +96,6 @@ ENTRIES = {
             "resume": some(st.sampled_from([STATE, DRAWS, None])),
             "progress": some(st.sampled_from([None, False])),
             "predict_at": inputs,
-            "quantiles": levels,
             "keep_draws": flags,
             "keep_warmup": flags,
             "until": some(st.just(rb.Converged(rhat=1.9, ess=1.0)), st.none()),

@@ -48,12 +48,11 @@ LINES: dict[str, Any] = {
         progress=False,
         store=s,
     ),
-    "hmc, quantiles": lambda s: _sample(
+    "hmc, no draws": lambda s: _sample(
         rb.HMC(posterior(), step_size=0.02, num_leapfrog_steps=5),
         s,
         num_draws=700,
         predict_at=AT,
-        quantiles=[0.1, 0.9],
         keep_draws=False,
     ),
     "nuts": lambda s: _sample(rb.NUTS(posterior(), max_tree_depth=4), s),
@@ -104,8 +103,6 @@ def arrays_of(found: Any) -> dict[str, np.ndarray]:
         arrays |= {f"warmup/{k}": np.asarray(v) for k, v in found.warmup_stats.items()}
     if found.prediction is not None:
         plain, gathered = found.prediction.running.pack()
-        if gathered.pop("sketch/filling", None) is not None:  # not all of it is filled
-            arrays["quantiles"] = found.prediction.mean_quantile([0.1, 0.9])
         arrays |= {f"prediction/{k}": v for k, v in gathered.items()}
         arrays["prediction"] = np.array(repr(plain))
         arrays["traced"] = found.prediction.running.traced

@@ -242,6 +242,11 @@ def test_what_a_rule_was_looking_at():
     assert joined.summary().converged
 
 
+def close_laws(p, q):
+    np.testing.assert_allclose(p.mean_interval(), q.mean_interval(), rtol=1e-6)
+    np.testing.assert_allclose(p.interval(), q.interval(), rtol=1e-6)
+
+
 def test_without_draws():
     hmc = rb.HMC(posterior(), **OPTIONS["fixed"])
     options = {"keep_draws": False, "predict_at": (X, X[:, :1]), "progress": False}
@@ -250,7 +255,10 @@ def test_without_draws():
     whole = hmc.sample(30, chains=2, warmup=5, **options)
     assert joined.positions.shape == (2, 0, 46)
     close(joined.prediction, whole.prediction)
+    close_laws(joined.prediction, whole.prediction)
     assert np.isclose(joined.prediction.log_likelihood(), whole.prediction.log_likelihood())
+    others = [hmc.sample(30, chains=[i], warmup=5, **options) for i in (0, 1)]
+    close_laws(rb.concatenate(others, axis="chains").prediction, whole.prediction)
     assert joined.summary().rows[0][:2] == whole.summary().rows[0][:2]
 
 

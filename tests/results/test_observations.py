@@ -102,14 +102,14 @@ def test_a_frame_of_predictions():
 def test_asking_for_a_statistic_never_raises():
     """hasattr on any kind, with and without what the statistic needs."""
     names = ["mean", "std", "epistemic_std", "aleatoric_std", "probs", "entropy"]
-    names += ["mutual_information", "samples", "quantile_rank_error"]
+    names += ["mutual_information", "samples"]
     there = {}
     for likelihood in (rb.Gaussian(), rb.Poisson(), rb.Categorical()):
         p = run(likelihood).predict(X)
         there[p.kind] = {name for name in names if hasattr(p, name)}
-    values = {"mean", "std", "epistemic_std", "aleatoric_std", "quantile_rank_error"}
+    values = {"mean", "std", "epistemic_std", "aleatoric_std"}
     assert there["regression"] == there["count"] == values
-    others = {"probs", "entropy", "mutual_information", "epistemic_std", "quantile_rank_error"}
+    others = {"probs", "entropy", "mutual_information", "epistemic_std"}
     assert there["classification"] == others
     empty = run(rb.Gaussian(), predict_at=X, keep_draws=False).prediction
     empty._moments.count = 0
@@ -118,6 +118,25 @@ def test_asking_for_a_statistic_never_raises():
         _ = run(rb.Gaussian()).predict(X).probs
     assert issubclass(rb.errors.KindError, TypeError)
     assert issubclass(rb.errors.MissingError, ValueError)
+
+
+@pytest.mark.parametrize("likelihood", EVERY, ids=lambda v: type(v).__name__)
+def test_a_run_without_draws_knows_the_law(likelihood, tmp_path):
+    """All its predictions fit: what it gives is what the draws give, also from a file."""
+    p = run(likelihood, predict_at=X).prediction
+    gone = run(likelihood, predict_at=X, keep_draws=False)
+    gone.save(tmp_path / "draws")
+    _, y = data(likelihood)
+    for q in (gone.prediction, rb.load_draws(tmp_path / "draws").prediction):
+        assert q._positions is None
+        pairs = [(q.mean_interval(), p.mean_interval())]
+        pairs += [(q.sample(20, seed=2), p.sample(20, seed=2))]
+        if likelihood.kind != "classification":
+            pairs += [(q.interval(), p.interval()), (q.cdf(y), p.cdf(y))]
+        if likelihood.kind == "regression":
+            pairs += [(q.crps(y), p.crps(y))]
+        for a, b in pairs:
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("likelihood", REGRESSIONS, ids=lambda v: type(v).__name__)
@@ -245,7 +264,7 @@ def test_samples_of_one_row_share_a_function():
     assert len(set(distance.argmin(axis=1))) > 15
 
 
-def test_what_does_not_fit_is_refused():
+def test_what_does_not_fit_is_refused(monkeypatch):
     p = run(rb.Gaussian()).predict(X)
     for call in (p.cdf, p.crps):
         with pytest.raises(ValueError, match=r"expected y of shape \(30, 1\), got \(29,\)"):
@@ -257,9 +276,12 @@ def test_what_does_not_fit_is_refused():
     for call in (q.cdf, q.crps):
         with pytest.raises(TypeError, match="expected a regression"):
             call(LABELS)
+    monkeypatch.setattr("ribbit.results.running._KEPT", 400)
     gone = run(rb.Gaussian(), predict_at=X, keep_draws=False).prediction
     for call in (lambda: gone.sample(3), lambda: gone.cdf(WAVE), lambda: gone.crps(WAVE)):
-        with pytest.raises(ValueError, match="expected kept draws"):
+        with pytest.raises(
+            ValueError, match=r"no draw was kept, .* or sample with keep_draws=True"
+        ):
             call()
     with pytest.raises(ValueError, match="num_samples >= 1"):
         p.sample(0)

@@ -9,6 +9,7 @@ import ribbit as rb
 from ribbit.results import prediction
 from ribbit.results import running as _running
 from ribbit.results.prediction import Prediction
+from ribbit.results.quantiles import sorted_quantile
 from ribbit.samplers import HMC
 from tests.support.likelihoods import EVERY
 from tests.support.targets import Classes, Gaussian, Line, same
@@ -61,7 +62,6 @@ def test_quantiles_of_the_mean_function(draws, data):
     found = p.mean_quantile([0.05, 0.5, 0.95])
     np.testing.assert_allclose(found, np.quantile(mean, [0.05, 0.5, 0.95], axis=0), rtol=1e-11)
     assert same(p.mean_quantile(0.5), found[1])
-    assert p.quantile_rank_error == 0
 
 
 def test_quantiles_of_the_predictive_distribution(draws, data):
@@ -221,7 +221,7 @@ def test_chunks_change_no_bit(draws, data, monkeypatch):
 def test_predict_at_is_predict(draws, data, monkeypatch):
     x, y = data
     hmc = HMC(Line(SDS), step_size=0.25, num_leapfrog_steps=6)
-    arguments = {"chains": 3, "seed": 1, "predict_at": (x, y), "quantiles": [0.1, 0.9]}
+    arguments = {"chains": 3, "seed": 1, "predict_at": (x, y)}
     after = draws.predict(x)
     for call in (_running._CALL, 1):  # rows all at once, and 32 at a time
         monkeypatch.setattr(_running, "_CALL", call)
@@ -232,7 +232,10 @@ def test_predict_at_is_predict(draws, data, monkeypatch):
                 assert same(getattr(p, name), getattr(after, name))
             assert p.log_likelihood() == after.log_likelihood(y)
             assert same(p.mean_quantile([0.1, 0.9]), after.mean_quantile([0.1, 0.9]))
-            assert p.quantile_rank_error == 0
+            assert same(p.quantile([0.1, 0.9]), after.quantile([0.1, 0.9]))
+            assert same(p.cdf(y), after.cdf(y))
+            assert same(p.sample(7), after.sample(7))
+            assert p.crps(y) == after.crps(y)
             assert p.num_draws == 150
     assert run.positions.shape == (3, 0, 3)
     assert len(run) == 50
@@ -250,23 +253,64 @@ def test_predict_at_with_many_rows_per_call():
     assert same(whole.std, parts.std)
 
 
-def test_streamed_quantiles_keep_their_bound(data):
+SIZE = 2 * 11 * 8 + 8  # bytes of what a draw of two chains predicts, and its noise
+
+
+@pytest.mark.parametrize(("fit", "thin"), [(700, 1), (699, 2), (64, 16), (7, 128), (1, 1024)])
+def test_evenly_spaced_draws_are_kept(data, fit, thin, monkeypatch):
+    """The fewest doublings after which they fit; the quantiles are exactly those of these draws."""
+    monkeypatch.setattr(_running, "_KEPT", fit * SIZE)
     hmc = HMC(Line(SDS), step_size=0.25, num_leapfrog_steps=2)
-    run = hmc.sample(700, chains=2, predict_at=data[0], keep_draws=False, quantiles=[0.05, 0.5])
-    kept = hmc.sample(700, chains=2)
-    mean = kept.predictive.outputs(flat(kept), data[0])  # the same bits: ranks are compared
-    found, bound = run.prediction.mean_quantile([0.05, 0.5]), run.prediction.quantile_rank_error
-    assert 0 < bound < 0.01 * 1400
-    # a draw that was rejected repeats a value, which then takes several ranks
-    last = (mean[None] <= found[:, None]).sum(axis=1)
-    first = (mean[None] < found[:, None]).sum(axis=1) + 1
-    want = np.array([0.05, 0.5])[:, None, None] * 1399 + 1
-    assert 0 < np.maximum(first - want, want - last).max() <= bound
+    options = {"chains": 2, "progress": False}
+    p = hmc.sample(700, predict_at=data[0], keep_draws=False, **options).prediction
+    mean = np.sum(hmc.sample(700, **options).positions[:, :, None] * data[0], axis=-1)  # (2, D, N)
+
+    def quantiles(first, step):
+        values = np.sort(mean[:, first::step].reshape(-1, 11, 1), axis=0)
+        return sorted_quantile(np, np.moveaxis(values, 0, -1), [0.05, 0.5])
+
+    found = p.mean_quantile([0.05, 0.5])
+    assert same(found, quantiles(0, thin))
+    assert len(p.running._kept) == -(-700 // thin) <= fit
+    if thin > 1:  # control: other draws have other quantiles
+        assert not same(found, quantiles(0, 1))
+        assert not same(found, quantiles(1, thin)) or thin == 1024
 
 
-def test_memory_does_not_grow_with_the_draws():
+def test_kept_predictions_of_a_run_that_goes_on(data, monkeypatch, tmp_path):
+    """A folder, left again and again, also between two draws that are kept: the same bits."""
+
+    class Stops(Line):
+        calls, every = 0, 10**9
+
+        def predictive(self, theta, x):
+            self.calls += 1
+            if self.calls % self.every == 0:
+                raise KeyboardInterrupt
+            return super().predictive(theta, x)
+
+    monkeypatch.setattr(_running, "_KEPT", 20 * SIZE)
+    hmc = HMC(Stops(SDS), step_size=0.25, num_leapfrog_steps=2)
+    options = {"chains": 2, "predict_at": data[0], "keep_draws": False, "progress": False}
+    whole = hmc.sample(150, **options).prediction
+    assert whole.running._thin == 8
+    monkeypatch.setattr(Stops, "every", 45)
+    left = 0
+    while True:
+        try:
+            last = hmc.sample(150, store=tmp_path / "run", **options)
+            break
+        except KeyboardInterrupt:
+            left += 1
+    assert left > 2
+    assert same(last.prediction.mean_quantile([0.1, 0.9]), whole.mean_quantile([0.1, 0.9]))
+    assert len(last.prediction.running._kept) == len(whole.running._kept) == 19
+
+
+def test_memory_does_not_grow_with_the_draws(monkeypatch):
     import tracemalloc
 
+    monkeypatch.setattr(_running, "_KEPT", 1 << 20)
     x = np.random.default_rng(0).normal(size=(20_000, 3))  # beside which what R-hat needs is small
     hmc = HMC(Line(SDS), step_size=0.25, num_leapfrog_steps=1)
     peaks = []
@@ -342,24 +386,26 @@ def test_errors(draws, data):
         plain.predict(x)
 
 
-def test_errors_without_kept_draws(data):
+def test_errors_without_kept_draws(data, monkeypatch):
     x, y = data
     hmc = HMC(Line(SDS), step_size=0.25, num_leapfrog_steps=2)
     run = hmc.sample(5, chains=2, predict_at=x, keep_draws=False)
     with pytest.raises(ValueError, match="keep_draws=False"):
         run.predict(x)
-    with pytest.raises(ValueError, match="quantiles= named in sample"):
-        run.prediction.mean_quantile(0.5)
-    with pytest.raises(ValueError, match=r"expected kept draws, .* gives mean_quantile, without"):
-        run.prediction.quantile(0.5)
+    monkeypatch.setattr(_running, "_KEPT", 2 * 11 * 8)  # without the noise of a draw
+    large = hmc.sample(5, chains=2, predict_at=x, keep_draws=False).prediction
+    for call in (large.mean_quantile, large.quantile):
+        with pytest.raises(ValueError, match=r"take more than 64 MiB\. Predict at fewer rows, or"):
+            call(0.5)
+    large._moments.count = 0
+    with pytest.raises(ValueError, match="expected at least one draw, got none"):
+        large.quantile(0.5)
     with pytest.raises(ValueError, match=r"predict_at=\(x, y\)"):
         run.prediction.log_likelihood(y)
     with pytest.raises(ValueError, match="y with 11 rows"):
         hmc.sample(5, predict_at=(x, y[:4]))
     with pytest.raises(ValueError, match=r"\(x, y\)"):
         hmc.sample(5, predict_at=(x, y, 3))
-    with pytest.raises(ValueError, match=r"quantiles in \[0, 1\]"):
-        hmc.sample(5, predict_at=x, quantiles=[2.0], keep_draws=False)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Quantiles against NumPy, laws against SciPy, mixtures against bisection, the sketch's bound."""
+"""Quantiles against NumPy, laws against SciPy, mixtures against bisection."""
 
 import math
 from statistics import NormalDist
@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ribbit.results import quantiles
 from ribbit.results.counts import count_quantile, poisson_cdf
 from ribbit.results.mixtures import Normal, StudentT, mixture_quantile
-from ribbit.results.quantiles import QuantileSketch, sorted_quantile
+from ribbit.results.quantiles import sorted_quantile
 
 LEVELS = [0.0, 0.01, 0.05, 0.3, 0.5, 0.77, 0.95, 0.999, 1.0]
 
@@ -89,117 +88,6 @@ def test_student_mixture_is_its_quantile(df, rng):
     np.testing.assert_allclose(cdf, np.array(levels)[:, None] + [0.0, 0.0], rtol=0, atol=1e-12)
     alone = mixture_quantile(np, StudentT(df), np.array([[3.0]]), np.array([[2.0]]), levels)[:, 0]
     np.testing.assert_allclose(alone, stats.t(df, 3.0, 2.0).ppf(levels), rtol=1e-8)
-
-
-def streams(size, rng):
-    """(size, 5, 1): sorted, reversed, random, a random walk, many ties."""
-    walk = rng.normal(size=size).cumsum()
-    columns = [np.arange(size), -np.arange(size), rng.normal(size=size), walk, walk.round(-1)]
-    return np.stack(columns, axis=1)[:, :, None].astype(float)
-
-
-@pytest.mark.parametrize("budget", [48, 256])
-@pytest.mark.parametrize("size", [257, 1000, 5000, 20_011])
-def test_sketch_keeps_its_bound(size, budget, rng):
-    data = streams(size, rng)
-    sketch = QuantileSketch(np, (5, 1), np.float64, size=size, budget=budget)
-    for row in data:
-        sketch.add(row)
-    found = sketch.quantile(LEVELS)
-    error = rank_error(data, found)
-    assert 0 < error <= sketch.rank_error
-    # The bound says something: under a tenth of the stream, at 80 times the budget too.
-    assert budget == 48 or sketch.rank_error < 0.1 * size
-    held = sum(b.shape[-1] for b in sketch._buffers.values()) + sketch._filling.shape[-1]
-    assert held <= budget
-
-
-def rank_error(data, found):
-    """Largest distance from the rank asked for to the ranks that a value takes."""
-    size, worst = len(data), 0.0
-    for q, values in zip(LEVELS, found, strict=True):
-        want = q * (size - 1) + 1
-        first, last = (data < values).sum(axis=0) + 1, (data <= values).sum(axis=0)
-        worst = max(worst, (first - want).max(), (want - last).max())
-    return worst
-
-
-def test_control_a_sketch_that_drops_buffers_breaks_the_bound(rng, monkeypatch):
-    monkeypatch.setattr(QuantileSketch, "_merge", lambda self, buffers, weights, first: buffers[0])
-    data = streams(5000, rng)
-    sketch = QuantileSketch(np, (5, 1), np.float64, size=5000, budget=256)
-    for row in data:
-        sketch.add(row)
-    assert rank_error(data, sketch.quantile(LEVELS)) > sketch.rank_error
-
-
-@pytest.mark.parametrize("size", [1, 2, 5, 255, 256])
-def test_sketch_is_exact_within_its_budget(size, rng):
-    data = streams(size, rng)
-    sketch = QuantileSketch(np, (5, 1), np.float64, size=size, budget=256)
-    for row in data:
-        sketch.add(row)
-    assert sketch.rank_error == 0
-    expected = np.quantile(data, LEVELS, axis=0)
-    np.testing.assert_allclose(sketch.quantile(LEVELS), expected, rtol=1e-12, atol=1e-12)
-
-
-def test_sketch_of_a_stream_longer_than_planned(rng):
-    data = streams(5000, rng)
-    sketch = QuantileSketch(np, (5, 1), np.float64, size=10, budget=256)
-    for row in data:
-        sketch.add(row)
-    assert 0 < rank_error(data, sketch.quantile(LEVELS)) <= sketch.rank_error
-
-
-def test_a_sketch_that_is_stopped_goes_on_where_it_was(rng, monkeypatch):
-    """Ctrl-C between two parts of a merge; the rest is made for who asks next."""
-    monkeypatch.setattr("ribbit.results.quantiles._PART", 40)
-    stream = rng.standard_normal((300, 7, 3))
-    sketches = [QuantileSketch(np, (7, 3), np.float64, size=300, budget=24) for _ in range(3)]
-    asked = []
-
-    def stop():
-        asked.append(1)
-        return True
-
-    for values in stream:
-        sketches[0].add(values)
-        sketches[1].add(values, stop)
-        sketches[2].add(values, lambda: False)
-    assert len(asked) > 30
-    found = [sketch.quantile([0.0, 0.1, 0.5, 1.0]) for sketch in sketches]
-    np.testing.assert_array_equal(found[1], found[0])
-    np.testing.assert_array_equal(found[2], found[0])
-    np.testing.assert_array_equal(sketches[1].pack()[1]["0"], sketches[0].pack()[1]["0"])
-
-
-def test_no_part_of_a_merge_is_long(rng):
-    """Nothing interrupts a sort: 2^18 values are some 20 ms."""
-    sizes = []
-
-    class Library:
-        def __getattr__(self, name):
-            made = getattr(np, name)
-            if name not in ("sort", "argsort"):
-                return made
-
-            def sort(values, **options):
-                sizes.append(values.size)
-                return made(values, **options)
-
-            return sort
-
-    sketch = QuantileSketch(Library(), (3000, 2), np.float64, size=4000)
-    for _ in range(1100):
-        sketch.add(rng.standard_normal((3000, 2)))
-    assert not sketch._plan.exact
-    assert max(sizes) <= 2**18
-
-
-def test_plan_is_quick_for_a_long_stream():
-    buffers, length = quantiles._best_plan(10**9, 1024)
-    assert (buffers + 1) * length <= 1024
 
 
 def test_poisson_cdf_is_scipys():

@@ -22,9 +22,9 @@ def files(tmp_path_factory):
     x = np.ones((3, 3))
     hmc = rb.HMC(posterior(), **OPTIONS["adapted"])
     run = {"chains": 2, "progress": False}
-    hmc.sample(
-        5, warmup=30, keep_warmup=True, predict_at=x, quantiles=[0.5], keep_draws=False, **run
-    ).save(folder / "gathered")
+    hmc.sample(5, warmup=30, keep_warmup=True, predict_at=x, keep_draws=False, **run).save(
+        folder / "gathered"
+    )
     with pytest.warns(RibbitWarning, match="max_seconds"):
         hmc.sample(5, warmup=10**6, max_seconds=0.05, **run).save(folder / "adapting")
     with pytest.warns(RibbitWarning, match="max_seconds"):  # all of it settled
@@ -204,10 +204,22 @@ CASES = {
     "sums of strings": ("gathered", array("prediction/squares", cast("U3"))),
     "noise of other rows": ("gathered", array("prediction/noise", lambda a: a[:0])),
     "a negative count of draws": ("gathered", entry("prediction", "count", -10)),
-    "buffers of other rows": ("gathered", array("prediction/sketch/filling", lambda a: a[:1])),
-    "buffers of other lengths": ("gathered", array("prediction/sketch/filling", shorter)),
-    "other counts of quantiles": ("gathered", entry("prediction", "sketch", "count", 9)),
-    "a wrong length": ("gathered", entry("prediction", "sketch", "length", 0)),
+    "predictions of other rows": ("gathered", array("prediction/kept/mean", lambda a: a[:, :, :1])),
+    "predictions of other outputs": ("gathered", array("prediction/kept/mean", shorter)),
+    "predictions of no draw": ("gathered", array("prediction/kept/mean", lambda a: a[:0])),
+    "more predictions than draws": (
+        "gathered",
+        array("prediction/kept/mean", lambda a: np.concatenate([a, a])),
+    ),
+    "predictions of strings": ("gathered", array("prediction/kept/mean", cast("U3"))),
+    "noise of fewer draws": ("gathered", array("prediction/kept/noise_sd", lambda a: a[:1])),
+    "noise of no shape": ("gathered", array("prediction/kept/noise_sd", lambda a: a[0, 0, 0, 0])),
+    "no step between draws": ("gathered", entry("prediction", "kept", "thin", 0)),
+    "negative degrees of freedom": ("gathered", entry("prediction", "kept", "noise_df", -1.0)),
+    "degrees of freedom without a scale": (
+        "gathered",
+        entry("prediction", "kept", "noise_df", 3.0),
+    ),
 }
 
 

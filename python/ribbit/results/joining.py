@@ -51,8 +51,7 @@ def concatenate(draws: Sequence[Draws], axis: str = "draws") -> Draws:
     -------
     Draws
         ``resume=`` goes on from it, with all its chains. Warmup is kept where all have it (runs
-        that had none to make count), predictions where all gathered them at the same inputs;
-        quantiles that were gathered without draws are not kept.
+        that had none to make count), predictions where all gathered them at the same inputs.
 
     Raises
     ------

@@ -182,8 +182,8 @@ def _uniform(xp: ModuleType, shape: tuple[int, int], seed: int, first: int, laye
 
 def _blocks(mean: Array) -> list[slice]:
     """Rows of (R, S), some at a time."""
-    rows = max(1, _BLOCK // mean.shape[-1])
-    return [slice(low, low + rows) for low in range(0, mean.shape[0], rows)]
+    size, rows = mean.shape[0], max(1, _BLOCK // mean.shape[-1])
+    return [slice(low, min(low + rows, size)) for low in range(0, size, rows)]
 
 
 def _wide(xp: ModuleType, width: Array) -> Array:

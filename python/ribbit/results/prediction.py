@@ -57,7 +57,8 @@ class Prediction:
     keep : bool
         Keep the predictions of every draw, (C, D, N, K), as :attr:`samples`.
     running : RunningPrediction, optional
-        Statistics gathered while sampling, used instead of a pass.
+        Statistics gathered while sampling, used instead of a pass. Without positions, quantiles,
+        scores and samples are those of the evenly spaced draws whose predictions it has kept.
     samples : StoredArray, optional
         What each draw predicted while sampling, on the disk.
 
@@ -114,6 +115,12 @@ class Prediction:
         if self._positions is not None:
             return int(self._positions.shape[0] * self._positions.shape[1])
         return 0 if self._moments is None else self._moments.count
+
+    @property
+    def _size(self) -> int:
+        """Draws whose predictions can be had."""
+        kept = None if self._positions is not None else self._all_kept()
+        return self.num_draws if kept is None else int(kept.values.shape[0])
 
     def __repr__(self) -> str:
         return f"Prediction({self.kind}, {self._x.shape[0]} rows, {self.num_draws} draws)"
@@ -179,13 +186,6 @@ class Prediction:
         shaped = xp.reshape(values, (draws, chains, *values.shape[1:]))
         return self._shaped(xp.permute_dims(shaped, (1, 0, 2, 3)))
 
-    @property
-    def quantile_rank_error(self) -> float:
-        """Bound on the rank error of :meth:`mean_quantile`, in draws; 0 when it is exact."""
-        if self._positions is not None or self.running is None or self.running.sketch is None:
-            return 0.0
-        return self.running.sketch.rank_error
-
     def quantile(self, q: float | Sequence[float], *, noise: object = _UNSET) -> Array:
         """Quantiles of y: of the mixture of the draws' noise, so of what will be observed.
 
@@ -207,7 +207,7 @@ class Prediction:
         TypeError
             For a classification, where y is a label.
         ValueError
-            For q out of range, or when the draws were not kept.
+            For q out of range, or without draws.
 
         See Also
         --------
@@ -270,8 +270,7 @@ class Prediction:
         Raises
         ------
         ValueError
-            For q out of range; or when the draws were not kept and no quantiles were named in
-            ``sample``.
+            For q out of range, or without draws.
         """
         name = "Prediction.mean_quantile"
         levels, single = probabilities(name, q, ends=True)
@@ -314,7 +313,7 @@ class Prediction:
         Raises
         ------
         TypeError, ValueError
-            For a classification; when the draws were not kept; for a y that does not fit.
+            For a classification; without draws; for a y that does not fit.
         """
         name = "Prediction.cdf"
         self._need_y(name)
@@ -329,8 +328,8 @@ class Prediction:
         """Continuous ranked probability score of y, the mean over rows and outputs.
 
         E|Y - y| - E|Y - Y'| / 2 for independent Y, Y' of the predictive distribution, a mixture
-        over draws (Gneiting and Raftery 2007, eq. 21; smaller is better). For counts, or where
-        draws were not kept, score samples: ``metrics.crps(y, p.sample(1000))``.
+        over draws (Gneiting and Raftery 2007, eq. 21; smaller is better). For counts, score
+        samples: ``metrics.crps(y, p.sample(1000))``.
 
         Parameters
         ----------
@@ -345,7 +344,7 @@ class Prediction:
         Raises
         ------
         TypeError, ValueError
-            For anything but a regression; when the draws were not kept; for a y that does not fit.
+            For anything but a regression; without draws; for a y that does not fit.
         """
         name = "Prediction.crps"
         if self.kind != "regression":
@@ -380,7 +379,7 @@ class Prediction:
         Raises
         ------
         TypeError, ValueError
-            For arguments out of range; when the draws were not kept.
+            For arguments out of range, or without draws.
 
         Examples
         --------
@@ -397,9 +396,8 @@ class Prediction:
         count = checks.integer(name, "num_samples", num_samples, minimum=1, maximum=2**31 - 1)
         key = checks.seed(name, seed)
         self._need_draws(name)
-        assert self._positions is not None
-        chains, draws, dim = self._positions.shape
-        picks = observations.picks(count, chains * draws, key)
+        picks = observations.picks(count, self._size, key)
+        dim = 0 if self._positions is None else self._positions.shape[2]
         block = max(1, _CHUNK // max(self._values_per_draw(), dim))
         parts = []
         for low in range(0, count, block):
@@ -484,8 +482,11 @@ class Prediction:
 
     def _values_per_draw(self, rows: int | None = None) -> int:
         """Values that one draw predicts: N K, found from one row."""
-        _, theta = next(self._chunks(_CHUNK))
-        shape = self._predictive.outputs(theta[:1, :], self._x[:1, ...]).shape
+        if self._positions is None:
+            shape = self._all_kept().values.shape[::2]
+        else:
+            _, theta = next(self._chunks(_CHUNK))
+            shape = self._predictive.outputs(theta[:1, :], self._x[:1, ...]).shape
         return int(math.prod(shape[1:])) * (self._x.shape[0] if rows is None else rows)
 
     def _number(self, first: int, row: int = 0) -> dict[str, int]:
@@ -506,7 +507,10 @@ class Prediction:
 
     def _terms_of(self, numbers: npt.NDArray[np.int64], rows: int | None = None) -> PredictiveTerms:
         """Predictions of some draws, numbered as `_chunks` goes through them, at the first rows."""
-        assert self._positions is not None
+        if self._positions is None:
+            kept = _cut(self._all_kept(), 0, rows, axis=1)
+            parts = [_cut(kept, s, s + 1, axis=0) for s in numbers.tolist()]
+            return join(namespace(kept.values), parts, axis=0)
         x = self._x[:rows, ...]
         chains, xp = self._positions.shape[0], namespace(self._positions)
         theta = xp.stack([self._positions[s % chains, s // chains, :] for s in numbers.tolist()])
@@ -520,14 +524,14 @@ class Prediction:
 
     def _observed(self, function: str, y: Array) -> Array:
         """Return y as (N, K) float64 in the library of the draws."""
-        xp = namespace(self._positions)
+        one = self._terms_of(np.zeros(1, np.int64), 1).values
+        xp, columns = namespace(one), one.shape[-1]
         if not is_array(y) or xp is np:
             y = from_host(xp, checks.numeric(function, "y", y))
         elif namespace(y) is not xp:
             raise DTypeError(
                 f"[{function}] expected y as {xp.__name__} array, got {checks.summary(y)}"
             )
-        columns = int(self._terms_of(np.zeros(1, np.int64), 1).values.shape[-1])
         shape = tuple(y.shape)
         if shape != (self._x.shape[0], columns) and (shape, columns) != ((self._x.shape[0],), 1):
             raise ShapeError(
@@ -560,13 +564,20 @@ class Prediction:
                 f"[{function}] expected a regression or counts, got classification, where y is a "
                 "label: ask for probs, or for mean_quantile and mean_interval of the probabilities"
             )
-        self._need_draws(function, ": what was gathered gives mean_quantile, without the noise")
+        self._need_draws(function)
 
-    def _need_draws(self, function: str, instead: str = "") -> None:
-        if self._positions is None or self._positions.shape[1] == 0:
-            raise ValueError(
-                f"[{function}] expected kept draws, got none (keep_draws=False?){instead}"
-            )
+    def _need_draws(self, function: str) -> None:
+        """Raise unless there are draws, or the predictions of some."""
+        if self.num_draws == 0:
+            raise ValueError(f"[{function}] expected at least one draw, got none")
+        if self._positions is None and self._kept is None:
+            assert self.running is not None
+            self._kept = self.running.kept
+            if self._kept is None:
+                raise ValueError(
+                    f"[{function}] no draw was kept, and the predictions of one draw take more "
+                    "than 64 MiB. Predict at fewer rows, or sample with keep_draws=True."
+                )
 
     def _quantiles_of_y(self, function: str, levels: list[float]) -> Array:
         self._need_y(function)
@@ -578,31 +589,27 @@ class Prediction:
         return self._shaped(self._by_rows(of_y, axis=1))
 
     def _quantiles_of_mean(self, function: str, levels: list[float]) -> Array:
-        if self._positions is not None and self._positions.shape[1] > 0:
+        self._need_draws(function)
 
-            def of_mean(xp: Any, terms: PredictiveTerms, rows: slice) -> Array:
-                del rows
-                values = xp.permute_dims(xp.astype(terms.values, xp.float64), (1, 2, 0))
-                return sorted_quantile(xp, xp.sort(values, axis=-1), levels)
+        def of_mean(xp: Any, terms: PredictiveTerms, rows: slice) -> Array:
+            del rows
+            values = xp.permute_dims(xp.astype(terms.values, xp.float64), (1, 2, 0))
+            return sorted_quantile(xp, xp.sort(values, axis=-1), levels)
 
-            return self._shaped(self._by_rows(of_mean, axis=1))
-        if self.running is not None and self.running.sketch is not None:
-            return self._shaped(self.running.sketch.quantile(levels))
-        raise ValueError(
-            f"[{function}] expected kept draws, or quantiles= named in sample, got neither"
-        )
+        return self._shaped(self._by_rows(of_mean, axis=1))
 
     def _by_rows(
         self, function: Callable[[Any, PredictiveTerms, slice], Array], *, axis: int
     ) -> Array:
         """Join what a function makes of all draws at one block of rows after another."""
         rows = self._x.shape[0]
-        block = max(1, 4 * _CHUNK // (self.num_draws * self._values_per_draw(1)))
+        kept = self._all_kept() if self._keep or self._positions is None else None
+        block = max(1, 4 * _CHUNK // (self._size * self._values_per_draw(1)))
         result = []
         for low in range(0, rows, block):
             high = min(low + block, rows)
-            if self._keep:
-                terms = _rows(self._all_kept(), low, high)
+            if kept is not None:
+                terms = _cut(kept, low, high, axis=1)
             else:
                 terms = self._all_draws(self._x[low:high, ...], low)
             xp = namespace(terms.values)
@@ -610,7 +617,7 @@ class Prediction:
             for begin in range(0, high - low, part):
                 end = min(begin + part, high - low)
                 own = slice(low + begin, low + end)
-                result.append(function(xp, _rows(terms, begin, end), own))
+                result.append(function(xp, _cut(terms, begin, end, axis=1), own))
         return xp.concat(result, axis=axis)
 
 
@@ -620,11 +627,14 @@ def _ends(function: str, coverage: float) -> tuple[float, float]:
     return 0.5 - 0.5 * inside, 0.5 + 0.5 * inside
 
 
-def _rows(terms: PredictiveTerms, low: int, high: int) -> PredictiveTerms:
-    def cut(array: Array | None) -> Array | None:
-        return array if array is None or array.shape[1] == 1 else array[:, low:high, ...]
-
-    arrays: dict[str, Any] = {name: cut(getattr(terms, name)) for name in ARRAYS}
+def _cut(terms: PredictiveTerms, low: int, high: int | None, axis: int) -> PredictiveTerms:
+    """Return the terms of some draws (axis 0) or rows (axis 1)."""
+    at = (slice(None),) * axis + (slice(low, high), ...)
+    found = {name: getattr(terms, name) for name in ARRAYS}
+    arrays: dict[str, Any] = {
+        name: array if array is None or array.shape[axis] == 1 else array[at]
+        for name, array in found.items()
+    }
     return dataclasses.replace(terms, **arrays)
 
 

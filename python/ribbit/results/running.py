@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -23,7 +22,6 @@ from ribbit._arrays.namespace import (
 from ribbit.errors import ShapeError
 from ribbit.protocols import Array, Predictive, PredictiveTerms
 from ribbit.results.contents import check_array, whole
-from ribbit.results.quantiles import QuantileSketch, probabilities
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -37,6 +35,8 @@ ARRAYS = ("mean", "noise_sd", "probs", "noise_scale")
 _CALL = 4 * 10**8
 # What is kept for R-hat: predictions of a draw, and draws of all chains, evenly spaced.
 _TRACED, _TRACED_DRAWS = 8, 4096
+# Bytes of the predictions that are kept where draws are not, of all chains.
+_KEPT = 1 << 26
 # Arrays of Moments that a file holds.
 _FLOATS = ("float32", "float64")
 _MOMENTS = ("first", "sum", "squares", "noise", "entropy")
@@ -46,11 +46,6 @@ class _Guard(Protocol):
     """What :class:`ribbit.samplers.run.interrupt.InterruptGuard` offers here."""
 
     foreign: bool
-
-    @property
-    def requested(self) -> bool:
-        """See there."""
-        ...
 
     def begin_foreign(self) -> None:
         """See there."""
@@ -223,7 +218,7 @@ class RunningPrediction:
         y: Array | None,
         *,
         dim: int,
-        quantiles: Sequence[float] | None,
+        keep: bool,
         function: str,
     ) -> None:
         if not callable(getattr(target, "predictive", None)):
@@ -236,12 +231,11 @@ class RunningPrediction:
         self.y = y if y is None or is_array(y) else checks.numeric(function, "y", y)
         if y is not None:
             same_rows(function, self.y, self.x)
-        if quantiles is not None:
-            probabilities(function, quantiles, ends=True)
         self.moments = Moments(target.kind)
         self.density = None if y is None else LogMeanExp()
-        self.sketch: QuantileSketch | None = None
-        self._quantiles = quantiles
+        # Every thin-th draw of all chains, (C, N, K); None: no draw is kept.
+        self._kept: list[PredictiveTerms] | None = [] if keep else None
+        self._thin = 1
         self._dim, self._size = dim, 1
         self._every: int | None = None  # draws between traced ones, where it grows
         self._traced: list[Array] = []
@@ -264,31 +258,14 @@ class RunningPrediction:
         chains = theta.shape[0]
         self._size = chains * num_draws
         self._every = 1 if at_most else None
-        one = self._terms(theta[:1, :], self.x[:1, ...], guard).values
+        one = self._part(theta[:1, :], slice(0, 1), guard)[0].values
         outputs = self.x.shape[0] * math.prod(one.shape[2:])
         self.shape, self.dtype = (self.x.shape[0], *one.shape[2:]), host_dtype(one).name
         # Moments, and what a step of all chains predicts.
         require_memory(
             self._function, namespace(one), (4 + chains) * outputs, np.float64, "predictive moments"
         )
-        if self._quantiles is not None:
-            require_memory(
-                self._function,
-                namespace(one),
-                QuantileSketch.length(self._size) * outputs,
-                host_dtype(one),
-                f"quantiles of {outputs} predictions (fewer rows, or quantiles of kept draws)",
-            )
         self.evaluate(theta[:1, :], guard)
-
-    def _terms(self, theta: Array, x: Array, guard: _Guard | None) -> PredictiveTerms:
-        if guard is not None:
-            guard.begin_foreign()
-        try:
-            return self.predictive.predictive(theta, x)
-        finally:
-            if guard is not None:
-                guard.foreign = False
 
     @property
     def traced(self) -> Array | None:
@@ -312,67 +289,80 @@ class RunningPrediction:
             places = np.linspace(0, flat.shape[1] - 1, count).astype(np.int64)
             self._traced.append(xp.take(flat, from_host(xp, places), axis=1))
 
+    @property
+    def kept(self) -> PredictiveTerms | None:
+        """Predictions of the kept draws (S, N, K), draw by draw; None where there are none."""
+        if not self._kept:
+            return None
+        return join(namespace(self._kept[0].values), self._kept, axis=0)
+
+    def _keep(self, terms: PredictiveTerms) -> None:
+        """Keep the draw that was counted last, if it is its turn and fits."""
+        if self._kept is None:
+            return
+        arrays = [getattr(terms, name) for name in ARRAYS]
+        size = sum(math.prod(a.shape) * host_dtype(a).itemsize for a in arrays if a is not None)
+        before = self.moments.count // terms.values.shape[0] - 1
+        if size > _KEPT:
+            self._kept = None
+        elif before % self._thin == 0:
+            if size * (len(self._kept) + 1) > _KEPT:
+                self._kept, self._thin = self._kept[::2], 2 * self._thin
+            if before % self._thin == 0:
+                self._kept.append(terms)
+
+    def _part(
+        self, theta: Array, rows: slice, guard: _Guard | None
+    ) -> tuple[PredictiveTerms, Array | None]:
+        """Predictions of weights (C, P) at some rows, and the log density of y."""
+        x = self.x[rows, ...]
+        if guard is not None:
+            guard.begin_foreign()
+        try:
+            terms = self.predictive.predictive(theta, x)
+            if self.y is None:
+                return terms, None
+            return terms, self.predictive.log_likelihood(theta, x, self.y[rows, ...])
+        finally:
+            if guard is not None:
+                guard.foreign = False
+
     def evaluate(
         self, theta: Array, guard: _Guard | None = None
     ) -> tuple[PredictiveTerms, Array | None]:
         """Predictions of weights (C, P): nothing is counted yet."""
-        rows = self.x.shape[0]
-        block = max(32, _CALL // (self._dim * theta.shape[0]))
-        parts, densities = [], []
-        if guard is not None:
-            guard.begin_foreign()
-        try:
-            for low in range(0, rows, block):
-                high = min(low + block, rows)
-                x = self.x[low:high, ...]
-                parts.append(self.predictive.predictive(theta, x))
-                if self.y is not None:
-                    y = self.y[low:high, ...]
-                    densities.append(self.predictive.log_likelihood(theta, x, y))
-        finally:
-            if guard is not None:
-                guard.foreign = False
-        xp = namespace(theta)
-        terms = join(xp, parts)
-        return terms, (xp.concat(densities, axis=1) if densities else None)
+        size, block = self.x.shape[0], max(32, _CALL // (self._dim * theta.shape[0]))
+        rows = [slice(low, min(low + block, size)) for low in range(0, size, block)]
+        parts = [self._part(theta, some, guard) for some in rows]
+        xp, densities = namespace(theta), [density for _, density in parts]
+        terms = join(xp, [terms for terms, _ in parts])
+        return terms, None if self.y is None else xp.concat(densities, axis=1)
 
-    def add(self, batch: tuple[PredictiveTerms, Array | None], guard: _Guard | None = None) -> None:
+    def add(self, batch: tuple[PredictiveTerms, Array | None]) -> None:
         """Count what :meth:`evaluate` returned; chain by chain."""
         terms, density = batch
         self.moments.add(terms)
         self._trace(terms.values)
+        self._keep(terms)
         if self.density is not None and density is not None:
             self.density.add(density)
-        if self._quantiles is not None:
-            values = terms.values
-            if self.sketch is None:
-                self.sketch = QuantileSketch(
-                    namespace(values),
-                    tuple(values.shape[1:]),
-                    values.dtype,
-                    size=self._size,
-                )
-            stop = None if guard is None else lambda: guard.requested
-            for s in range(values.shape[0]):
-                self.sketch.add(values[s, ...], stop)
 
     def copy(self) -> RunningPrediction:
         """Return the same, which does not change as more draws come."""
         other = copy.copy(self)
         other.moments = self.moments.copy()
         other.density = copy.copy(self.density)  # its arrays are replaced, not changed
-        other.sketch = None if self.sketch is None else self.sketch.copy()
+        other._kept = None if self._kept is None else list(self._kept)
         other._traced = list(self._traced)
         return other
 
     def joined(self, other: RunningPrediction, *, axis: str) -> RunningPrediction:
-        """Return what was gathered in both at the same inputs, without quantiles.
+        """Return what was gathered in both at the same inputs.
 
         axis: whether the other has "draws" that follow, or other "chains".
         """
         both = copy.copy(self)
-        both.moments, both.sketch = self.moments.joined(other.moments), None
-        both.density = None
+        both.moments, both.density = self.moments.joined(other.moments), None
         if self.density is not None and other.density is not None:
             both.density = self.density.joined(other.density)
         mine, theirs, both._traced = self._traced, other._traced, []
@@ -383,6 +373,16 @@ class RunningPrediction:
         elif len(mine) == len(theirs):
             pairs = zip(mine, theirs, strict=True)
             both._traced = [namespace(a).concat([a, b], axis=0) for a, b in pairs]
+        both._thin = max(self._thin, other._thin)  # both are powers of two
+        both._kept = None
+        if self._kept is not None and other._kept is not None:
+            one = self._kept[:: both._thin // self._thin]
+            two = other._kept[:: both._thin // other._thin]
+            if axis == "draws":
+                both._kept = one + two
+            elif len(one) == len(two):
+                pairs = zip(one, two, strict=True)
+                both._kept = [join(namespace(self.x), [a, b], axis=0) for a, b in pairs]
         return both
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -396,9 +396,11 @@ class RunningPrediction:
         if density is not None:
             plain["density"] = density.count
             arrays |= {"density/top": density._top, "density/sum": density._sum}
-        if self.sketch is not None:
-            plain["sketch"], sketched = self.sketch.pack()
-            arrays |= {f"sketch/{name}": array for name, array in sketched.items()}
+        if self._kept:
+            plain["kept"] = {"thin": self._thin, "noise_df": self._kept[0].noise_df}
+            for name in ARRAYS:
+                own = [getattr(terms, name) for terms in self._kept]
+                arrays[f"kept/{name}"] = None if own[0] is None else namespace(own[0]).stack(own)
         return plain, {name: array for name, array in arrays.items() if array is not None}
 
     @staticmethod
@@ -410,7 +412,7 @@ class RunningPrediction:
     ) -> RunningPrediction:
         """Rebuild from :meth:`pack`; ValueError for what it cannot have returned."""
         running = RunningPrediction(
-            predictive, arrays["x"], None, dim=1, quantiles=None, function="load_draws"
+            predictive, arrays["x"], None, dim=1, keep=True, function="load_draws"
         )
         running.restore(plain, arrays, traced)
         return running
@@ -420,15 +422,12 @@ class RunningPrediction:
     ) -> None:
         """Go on from :meth:`pack`, in place of a fresh start; ValueError as in `unpack`."""
         _check_packed(self.predictive.kind, plain, arrays)
-        xp = namespace(self.x)
-        self._put_back(plain, {name: from_host(xp, value) for name, value in arrays.items()})
+        xp, moments = namespace(self.x), self.moments
         if self._every is not None:
             self._every = whole("every", plain["every"], below=2**40)
         if traced is not None:
             self._traced = [from_host(xp, traced[:, i, :]) for i in range(traced.shape[1])]
-
-    def _put_back(self, plain: dict[str, Any], arrays: dict[str, Array]) -> None:
-        moments = self.moments
+        arrays = {name: from_host(xp, value) for name, value in arrays.items()}
         moments.count, moments._binary = int(plain["count"]), bool(plain["binary"])
         for name in _MOMENTS:
             setattr(moments, f"_{name}", arrays.get(name))
@@ -437,10 +436,14 @@ class RunningPrediction:
             self.density.count = int(plain["density"])
             self.density._top = arrays.get("density/top")
             self.density._sum = arrays.get("density/sum")
-        if "sketch" in plain:
-            start = "sketch/"
-            own = {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
-            self.sketch = QuantileSketch.unpack(namespace(self.x), plain["sketch"], own)
+        if "kept" in plain:
+            own = {name: arrays[f"kept/{name}"] for name in ARRAYS if f"kept/{name}" in arrays}
+            common = {"binary": moments._binary, "noise_df": plain["kept"]["noise_df"]}
+            self._thin = int(plain["kept"]["thin"])
+            self._kept = [
+                PredictiveTerms(**{name: array[i, ...] for name, array in own.items()}, **common)
+                for i in range(next(iter(own.values())).shape[0])
+            ]
 
 
 def _check_packed(kind: str, plain: dict[str, Any], arrays: dict[str, Array]) -> None:
@@ -452,21 +455,34 @@ def _check_packed(kind: str, plain: dict[str, Any], arrays: dict[str, Array]) ->
         shapes = dict.fromkeys(("first", "sum", "squares"), (*rows, *outputs))
         if kind == "classification":
             shapes["entropy"] = rows
-        else:  # that of all rows, or of all outputs, may be one
-            found, all_of = arrays["noise"].shape, (*rows, *outputs)
-            shapes["noise"] = tuple(
-                n if found[i : i + 1] == (n,) else 1 for i, n in enumerate(all_of)
-            )
+        else:
+            shapes["noise"] = _or_ones(arrays["noise"], (*rows, *outputs))
     if "density" in plain:
         if whole("density/count", plain["density"], below=2**63) != count:
             raise ValueError(f"{plain['density']} draws of the density where {count} were made")
         shapes |= dict.fromkeys(("density/top", "density/sum"), rows) if count else {}
     for name, shape in shapes.items():
         check_array(f"prediction/{name}", arrays[name], "float64", shape)
-    if "sketch" in plain:
-        check_array("sketch", arrays["sketch/filling"], _FLOATS, (*rows, *outputs, None))
-        if plain["sketch"]["count"] != count:
-            raise ValueError(f"{plain['sketch']['count']} draws of quantiles, {count} were made")
+    if "kept" in plain:
+        df, thin = plain["kept"]["noise_df"], whole("thin", plain["kept"]["thin"], below=2**63)
+        names = {"probs"} if kind == "classification" else {"mean", "noise_sd"}
+        names |= {name for name in ARRAYS if f"kept/{name}" in arrays}
+        draws, chains = arrays["kept/probs" if "probs" in names else "kept/mean"].shape[:2]
+        known = df is None or (isinstance(df, float) and df > 0.0 and "noise_scale" in names)
+        if not known or thin < 1 or not 0 < draws * chains <= count:
+            raise ValueError(
+                f"{draws} draws of {chains} chains of {count} kept, noise_df {df!r:.60}"
+            )
+        for name in names:
+            array, all_of = arrays[f"kept/{name}"], (draws, chains, *rows, *outputs)
+            shape = all_of if name in ("mean", "probs") else (draws, *_or_ones(array, all_of)[1:])
+            check_array(f"kept/{name}", array, _FLOATS, shape)
+
+
+def _or_ones(array: Array, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return `shape` with 1 for each axis along which the array is not as long."""
+    found = array.shape
+    return tuple(n if found[i : i + 1] == (n,) else 1 for i, n in enumerate(shape))
 
 
 def inputs(function: str, x: Array, predictive: Any) -> Array:

@@ -235,7 +235,6 @@ def test_unknown_option_and_bad_targets():
         ({"init": "start"}, ValueError, "init as 'ensemble', got str 'start'"),
         ({"max_seconds": 0}, ValueError, "max_seconds > 0"),
         ({"keep_draws": 1}, TypeError, "keep_draws"),
-        ({"quantiles": [0.5]}, ValueError, "predict_at"),
         ({"predict_at": np.zeros((2, 3))}, TypeError, "predictions"),
         ({"progress": 3}, TypeError, "progress"),
         ({"resume": 3}, TypeError, "resume as Draws or a state"),

@@ -69,7 +69,7 @@ def test_the_bits_of_sample(name):
 
 def test_draws_so_far_are_draws(tmp_path):
     sampler = hmc()
-    with long(sampler, seed=1, chains=2, predict_at=np.ones((3, 3)), quantiles=[0.5]) as run:
+    with long(sampler, seed=1, chains=2, predict_at=np.ones((3, 3))) as run:
         parts = []
         for _ in range(3):
             parts.append(run.draws())

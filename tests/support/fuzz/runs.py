@@ -76,7 +76,6 @@ def sample(sampler, draws, state):
         "init": (STARTS[0], m.without(STARTS[1], "None"), STARTS[2]),
         "progress": progress(),
         "predict_at": (X, m.without(INPUTS[1], "None"), ("x",)),
-        "quantiles": (LEVELS[0], m.without(LEVELS[1], "None"), LEVELS[2]),
         "keep_draws": flag(True),
         "keep_warmup": flag(),
         "max_seconds": positive(5.0, none=True),

@@ -19,7 +19,6 @@ from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
 from ribbit.results.draws import Draws
 from ribbit.results.modes import superchains_of
-from ribbit.results.quantiles import probabilities
 from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState
 from ribbit.results.store.folder import folder_opened
@@ -151,7 +150,6 @@ class Sampler(ABC):
         resume: AnyState | Draws | None = None,
         progress: ProgressOption = None,
         predict_at: Array | tuple[Array, Array] | None = None,
-        quantiles: Sequence[float] | None = None,
         keep_draws: bool = True,
         keep_warmup: bool = False,
         until: Converged | None = None,
@@ -199,11 +197,10 @@ class Sampler(ABC):
             None reports long runs, True and False always and never; a callable gets a dict.
         predict_at : array or tuple (x, y), optional
             Gather predictive statistics at these inputs while sampling, in ``draws.prediction``.
-        quantiles : sequence of float, optional
-            With `predict_at`: quantiles that ``draws.prediction.mean_quantile`` must be able to
-            give although ``keep_draws=False``.
         keep_draws : bool
-            False: ``draws.positions`` has no draws; memory for predictions does not grow with D.
+            False: ``draws.positions`` has no draws. Memory does not grow with D: of what draws
+            predict at `predict_at`, evenly spaced draws of at most 64 MiB are kept, for quantiles,
+            scores and samples of y.
         keep_warmup : bool
             Keep positions and statistics of warmup as ``draws.warmup_positions`` and
             ``draws.warmup_stats``.
@@ -259,7 +256,6 @@ class Sampler(ABC):
                 resume=resume,
                 progress=progress,
                 predict_at=predict_at,
-                quantiles=quantiles,
                 keep_draws=keep_draws,
                 keep_warmup=keep_warmup,
                 until=until,
@@ -289,7 +285,7 @@ class Sampler(ABC):
                         f"[{name}] expected predict_at= for keep='predictions', got none"
                     )
                 keep_draws = keep_draws and store.keep == "draws"
-            running = self._running(name, predict_at, quantiles, keep_draws)
+            running = self._running(name, predict_at, keep_draws)
             origin: dict[str, Any] | None = None
             with (
                 folder_opened(name, store if ranks.leads else None) as folder,
@@ -313,7 +309,6 @@ class Sampler(ABC):
                     max_draws=max_draws,
                     keep_draws=keep_draws,
                     keep_warmup=keep_warmup,
-                    quantiles=quantiles,
                     predict_at=predict_at is not None,
                     store=store is not None,
                 )
@@ -332,7 +327,6 @@ class Sampler(ABC):
                         init=init,
                         resume=resume.state if isinstance(resume, Draws) else resume,
                         predict_at=predict_at,
-                        quantiles=quantiles,
                         keep_draws=keep_draws,
                         keep_warmup=keep_warmup,
                         until=until,
@@ -648,12 +642,9 @@ class Sampler(ABC):
         self,
         name: str,
         predict_at: Array | tuple[Array, Array] | None,
-        quantiles: Sequence[float] | None,
         keep_draws: bool,
     ) -> RunningPrediction | None:
         if predict_at is None:
-            if quantiles is not None:
-                raise ValueError(f"[{name}] expected predict_at= together with quantiles, got none")
             return None
         x, y = predict_at, None
         if isinstance(predict_at, tuple):
@@ -663,15 +654,12 @@ class Sampler(ABC):
                     f"got a tuple of length {len(predict_at)}"
                 )
             x, y = predict_at
-        if quantiles is not None:
-            # Used or not: wrong ones are an error.
-            probabilities(name, quantiles, ends=True, argument="quantiles")
         return RunningPrediction(
             self._density.target,
             x,
             y,
             dim=self._density.full_dim,
-            quantiles=None if keep_draws else quantiles,
+            keep=not keep_draws,
             function=name,
         )
 

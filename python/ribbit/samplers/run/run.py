@@ -312,7 +312,7 @@ class Run:
                 state = made.state
                 count = state.step - self.state.step
                 chunk.made(count)
-                self._put(made, guard)
+                self._put(made)
                 if made.columns == count and sampler.several_in_warmup:
                     report.update_each(state.step - first, made.info, count)
                 else:
@@ -401,7 +401,7 @@ class Run:
         self._divergences = None if made.draws else found
         return info
 
-    def _put(self, made: _Made, guard: InterruptGuard) -> None:
+    def _put(self, made: _Made) -> None:
         """Keep what was made, and where the run is then."""
         state, position, _, draws, batch, _ = made
         info = self._counted(made)
@@ -412,7 +412,7 @@ class Run:
                     self.watch.take_several(position)
             elif draws == 1:
                 if batch is not None and self.running is not None:
-                    self.running.add(batch, guard)
+                    self.running.add(batch)
                 self.draws.put(self.kept, position, info)
                 if self.store is not None and batch is not None:
                     self.store.put_predictions(self.kept, batch[0].values)
