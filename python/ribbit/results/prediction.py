@@ -221,7 +221,7 @@ class Prediction:
                 "y and include the noise; mean_quantile and mean_interval are of the function"
             )
         levels, single = probabilities(name, q, ends=False)
-        result = self._quantiles_of_y(name, levels.tolist())
+        result = self._quantiles(name, levels.tolist(), noise=True)
         return result[0, ...] if single else result
 
     def interval(self, coverage: float = 0.9) -> tuple[Array, Array]:
@@ -249,8 +249,7 @@ class Prediction:
         True
         """
         name = "Prediction.interval"
-        low, high = _ends(name, coverage)
-        ends = self._quantiles_of_y(name, [low, high])
+        ends = self._quantiles(name, _ends(name, coverage), noise=True)
         return ends[0, ...], ends[1, ...]
 
     def mean_quantile(self, q: float | Sequence[float]) -> Array:
@@ -274,7 +273,7 @@ class Prediction:
         """
         name = "Prediction.mean_quantile"
         levels, single = probabilities(name, q, ends=True)
-        result = self._quantiles_of_mean(name, levels.tolist())
+        result = self._quantiles(name, levels.tolist(), noise=False)
         return result[0, ...] if single else result
 
     def mean_interval(self, coverage: float = 0.9) -> tuple[Array, Array]:
@@ -291,8 +290,7 @@ class Prediction:
             As :meth:`mean_quantile` gives them, with the same errors.
         """
         name = "Prediction.mean_interval"
-        low, high = _ends(name, coverage)
-        ends = self._quantiles_of_mean(name, [low, high])
+        ends = self._quantiles(name, _ends(name, coverage), noise=False)
         return ends[0, ...], ends[1, ...]
 
     def cdf(self, y: Array) -> Array:
@@ -579,24 +577,18 @@ class Prediction:
                     "than 64 MiB. Predict at fewer rows, or sample with keep_draws=True."
                 )
 
-    def _quantiles_of_y(self, function: str, levels: list[float]) -> Array:
-        self._need_y(function)
+    def _quantiles(self, function: str, levels: list[float], *, noise: bool) -> Array:
+        """Quantiles (Q, N, K) of y, or without its noise of the function."""
+        (self._need_y if noise else self._need_draws)(function)
 
-        def of_y(xp: Any, terms: PredictiveTerms, rows: slice) -> Array:
+        def of_rows(xp: Any, terms: PredictiveTerms, rows: slice) -> Array:
             del rows
-            return observations.quantiles(xp, self.kind, terms, levels)
-
-        return self._shaped(self._by_rows(of_y, axis=1))
-
-    def _quantiles_of_mean(self, function: str, levels: list[float]) -> Array:
-        self._need_draws(function)
-
-        def of_mean(xp: Any, terms: PredictiveTerms, rows: slice) -> Array:
-            del rows
+            if noise:
+                return observations.quantiles(xp, self.kind, terms, levels)
             values = xp.permute_dims(xp.astype(terms.values, xp.float64), (1, 2, 0))
             return sorted_quantile(xp, xp.sort(values, axis=-1), levels)
 
-        return self._shaped(self._by_rows(of_mean, axis=1))
+        return self._shaped(self._by_rows(of_rows, axis=1))
 
     def _by_rows(
         self, function: Callable[[Any, PredictiveTerms, slice], Array], *, axis: int
@@ -621,10 +613,10 @@ class Prediction:
         return xp.concat(result, axis=axis)
 
 
-def _ends(function: str, coverage: float) -> tuple[float, float]:
+def _ends(function: str, coverage: float) -> list[float]:
     """Levels of the ends of a central interval."""
     inside = checks.fraction(function, "coverage", coverage)
-    return 0.5 - 0.5 * inside, 0.5 + 0.5 * inside
+    return [0.5 - 0.5 * inside, 0.5 + 0.5 * inside]
 
 
 def _cut(terms: PredictiveTerms, low: int, high: int | None, axis: int) -> PredictiveTerms:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -26,8 +26,11 @@ from ribbit.results.contents import check_array, whole
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from ribbit.samplers.run.interrupt import InterruptGuard
+
 __all__ = ["ARRAYS", "LogMeanExp", "Moments", "RunningPrediction", "inputs", "join", "same_rows"]
 
+_Batch: TypeAlias = tuple[PredictiveTerms, "Array | None"]  # with the log density of y (C, N)
 ARRAYS = ("mean", "noise_sd", "probs", "noise_scale")
 """Fields of PredictiveTerms that are arrays or None."""
 
@@ -40,16 +43,6 @@ _KEPT = 1 << 26
 # Arrays of Moments that a file holds.
 _FLOATS = ("float32", "float64")
 _MOMENTS = ("first", "sum", "squares", "noise", "entropy")
-
-
-class _Guard(Protocol):
-    """What :class:`ribbit.samplers.run.interrupt.InterruptGuard` offers here."""
-
-    foreign: bool
-
-    def begin_foreign(self) -> None:
-        """See there."""
-        ...
 
 
 class Moments:
@@ -244,17 +237,9 @@ class RunningPrediction:
         self.dtype = ""
 
     def prepare(
-        self, theta: Array, num_draws: int, guard: _Guard | None = None, *, at_most: bool = False
+        self, theta: Array, num_draws: int, guard: InterruptGuard, *, at_most: bool
     ) -> None:
-        """Say that `num_draws` of each chain (C, P) will come; wrong inputs are an error now.
-
-        at_most: or fewer.
-
-        Raises
-        ------
-        MemoryError
-            When the statistics do not fit into memory, before any of them is made.
-        """
+        """Check the inputs before `num_draws`, or at most so many, of each chain (C, P) come."""
         chains = theta.shape[0]
         self._size = chains * num_draws
         self._every = 1 if at_most else None
@@ -311,25 +296,19 @@ class RunningPrediction:
             if before % self._thin == 0:
                 self._kept.append(terms)
 
-    def _part(
-        self, theta: Array, rows: slice, guard: _Guard | None
-    ) -> tuple[PredictiveTerms, Array | None]:
+    def _part(self, theta: Array, rows: slice, guard: InterruptGuard) -> _Batch:
         """Predictions of weights (C, P) at some rows, and the log density of y."""
         x = self.x[rows, ...]
-        if guard is not None:
-            guard.begin_foreign()
+        guard.begin_foreign()
         try:
             terms = self.predictive.predictive(theta, x)
             if self.y is None:
                 return terms, None
             return terms, self.predictive.log_likelihood(theta, x, self.y[rows, ...])
         finally:
-            if guard is not None:
-                guard.foreign = False
+            guard.foreign = False
 
-    def evaluate(
-        self, theta: Array, guard: _Guard | None = None
-    ) -> tuple[PredictiveTerms, Array | None]:
+    def evaluate(self, theta: Array, guard: InterruptGuard) -> _Batch:
         """Predictions of weights (C, P): nothing is counted yet."""
         size, block = self.x.shape[0], max(32, _CALL // (self._dim * theta.shape[0]))
         rows = [slice(low, min(low + block, size)) for low in range(0, size, block)]
@@ -338,7 +317,7 @@ class RunningPrediction:
         terms = join(xp, [terms for terms, _ in parts])
         return terms, None if self.y is None else xp.concat(densities, axis=1)
 
-    def add(self, batch: tuple[PredictiveTerms, Array | None]) -> None:
+    def add(self, batch: _Batch) -> None:
         """Count what :meth:`evaluate` returned; chain by chain."""
         terms, density = batch
         self.moments.add(terms)
