@@ -569,8 +569,7 @@ class Prediction:
         if self.num_draws == 0:
             raise ValueError(f"[{function}] expected at least one draw, got none")
         if self._positions is None and self._kept is None:
-            assert self.running is not None
-            self._kept = self.running.kept
+            self._kept = None if self.running is None else self.running.kept
             if self._kept is None:
                 raise ValueError(
                     f"[{function}] no draw was kept, and the predictions of one draw take more "

@@ -205,14 +205,7 @@ class RunningPrediction:
     """Predictive statistics gathered while sampling (``predict_at=``)."""
 
     def __init__(
-        self,
-        target: Any,
-        x: Array,
-        y: Array | None,
-        *,
-        dim: int,
-        keep: bool,
-        function: str,
+        self, target: Any, x: Array, y: Array | None, *, dim: int, keep: bool, function: str
     ) -> None:
         if not callable(getattr(target, "predictive", None)):
             raise TypeError(
@@ -277,9 +270,7 @@ class RunningPrediction:
     @property
     def kept(self) -> PredictiveTerms | None:
         """Predictions of the kept draws (S, N, K), draw by draw; None where there are none."""
-        if not self._kept:
-            return None
-        return join(namespace(self._kept[0].values), self._kept, axis=0)
+        return join(namespace(self._kept[0].values), self._kept, axis=0) if self._kept else None
 
     def _keep(self, terms: PredictiveTerms) -> None:
         """Keep the draw that was counted last, if it is its turn and fits."""

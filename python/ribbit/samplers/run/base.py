@@ -639,10 +639,7 @@ class Sampler(ABC):
         return start, ids
 
     def _running(
-        self,
-        name: str,
-        predict_at: Array | tuple[Array, Array] | None,
-        keep_draws: bool,
+        self, name: str, predict_at: Array | tuple[Array, Array] | None, keep_draws: bool
     ) -> RunningPrediction | None:
         if predict_at is None:
             return None
@@ -654,14 +651,8 @@ class Sampler(ABC):
                     f"got a tuple of length {len(predict_at)}"
                 )
             x, y = predict_at
-        return RunningPrediction(
-            self._density.target,
-            x,
-            y,
-            dim=self._density.full_dim,
-            keep=not keep_draws,
-            function=name,
-        )
+        target, dim = self._density.target, self._density.full_dim
+        return RunningPrediction(target, x, y, dim=dim, keep=not keep_draws, function=name)
 
 
 def _shared_before(resume: Any) -> dict[str, Any] | None:
