@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit.results import running
 from ribbit.results.lazy import JoinedArray
 from tests.support.targets import OPTIONS, Gaussian, Line, equal, posterior, same
 
@@ -260,6 +261,25 @@ def test_without_draws():
     others = [hmc.sample(30, chains=[i], warmup=5, **options) for i in (0, 1)]
     close_laws(rb.concatenate(others, axis="chains").prediction, whole.prediction)
     assert joined.summary().rows[0][:2] == whole.summary().rows[0][:2]
+
+
+def test_kept_predictions_are_thinned_alike(monkeypatch):
+    """Every draw of a short run and every fourth of a long one: every fourth of both."""
+    options = {"keep_draws": False, "predict_at": X, "progress": False}
+    hmc = rb.HMC(posterior(), **OPTIONS["fixed"])
+    start = hmc.sample(20, chains=2, warmup=5, **options)
+    one = start.prediction.running._kept
+    monkeypatch.setattr(running, "_KEPT", 900)  # about 18 draws
+    runs = [start, hmc.sample(60, resume=start, **options)]
+    assert [run.prediction.running._thin for run in runs] == [1, 4]
+    two = runs[1].prediction.running._kept
+    joined = rb.concatenate(runs).prediction
+    assert joined.running._thin == 4
+    assert [id(terms) for terms in joined.running._kept] == [id(terms) for terms in one[::4] + two]
+    monkeypatch.setattr(running, "_KEPT", 10)  # less than a draw: nothing is kept
+    runs[1] = hmc.sample(60, resume=start, **options)
+    with pytest.raises(ValueError, match="no draw was kept"):
+        rb.concatenate(runs).prediction.mean_interval()
 
 
 def test_saved_and_joined(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -26,8 +26,6 @@ from ribbit.results.contents import check_array, whole
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ribbit.samplers.run.interrupt import InterruptGuard
-
 __all__ = ["ARRAYS", "LogMeanExp", "Moments", "RunningPrediction", "inputs", "join", "same_rows"]
 
 _Batch: TypeAlias = tuple[PredictiveTerms, "Array | None"]  # with the log density of y (C, N)
@@ -43,6 +41,15 @@ _KEPT = 1 << 26
 # Arrays of Moments that a file holds.
 _FLOATS = ("float32", "float64")
 _MOMENTS = ("first", "sum", "squares", "noise", "entropy")
+
+
+class _Guard(Protocol):
+    """What :class:`ribbit.samplers.run.interrupt.InterruptGuard` offers here."""
+
+    foreign: bool
+
+    def begin_foreign(self) -> None:
+        """See there."""
 
 
 class Moments:
@@ -229,9 +236,7 @@ class RunningPrediction:
         self.shape: tuple[int, ...] = ()  # of what a draw predicts, (N, K)
         self.dtype = ""
 
-    def prepare(
-        self, theta: Array, num_draws: int, guard: InterruptGuard, *, at_most: bool
-    ) -> None:
+    def prepare(self, theta: Array, num_draws: int, guard: _Guard, *, at_most: bool) -> None:
         """Check the inputs before `num_draws`, or at most so many, of each chain (C, P) come."""
         chains = theta.shape[0]
         self._size = chains * num_draws
@@ -287,7 +292,7 @@ class RunningPrediction:
             if before % self._thin == 0:
                 self._kept.append(terms)
 
-    def _part(self, theta: Array, rows: slice, guard: InterruptGuard) -> _Batch:
+    def _part(self, theta: Array, rows: slice, guard: _Guard) -> _Batch:
         """Predictions of weights (C, P) at some rows, and the log density of y."""
         x = self.x[rows, ...]
         guard.begin_foreign()
@@ -299,7 +304,7 @@ class RunningPrediction:
         finally:
             guard.foreign = False
 
-    def evaluate(self, theta: Array, guard: InterruptGuard) -> _Batch:
+    def evaluate(self, theta: Array, guard: _Guard) -> _Batch:
         """Predictions of weights (C, P): nothing is counted yet."""
         size, block = self.x.shape[0], max(32, _CALL // (self._dim * theta.shape[0]))
         rows = [slice(low, min(low + block, size)) for low in range(0, size, block)]
@@ -327,10 +332,7 @@ class RunningPrediction:
         return other
 
     def joined(self, other: RunningPrediction, *, axis: str) -> RunningPrediction:
-        """Return what was gathered in both at the same inputs.
-
-        axis: whether the other has "draws" that follow, or other "chains".
-        """
+        """Return what both gathered at the same inputs: the other has more "draws" or "chains"."""
         both = copy.copy(self)
         both.moments, both.density = self.moments.joined(other.moments), None
         if self.density is not None and other.density is not None:
@@ -451,8 +453,7 @@ def _check_packed(kind: str, plain: dict[str, Any], arrays: dict[str, Array]) ->
 
 def _or_ones(array: Array, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return `shape` with 1 for each axis along which the array is not as long."""
-    found = array.shape
-    return tuple(n if found[i : i + 1] == (n,) else 1 for i, n in enumerate(shape))
+    return tuple(n if array.shape[i : i + 1] == (n,) else 1 for i, n in enumerate(shape))
 
 
 def inputs(function: str, x: Array, predictive: Any) -> Array:
