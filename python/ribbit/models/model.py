@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
 from ribbit._arrays.keywords import explain
 from ribbit._arrays.starts import normal_starts
+from ribbit._arrays.tables import html_table
 from ribbit._backends import dispatch
 from ribbit._backends.density_table import NetworkTable
 from ribbit.errors import DTypeError, ShapeError
@@ -126,6 +128,17 @@ class Model:
             "dropout_layers": tuple(written.dropout),
         }.items():
             object.__setattr__(self, name, item)
+
+    def _repr_html_(self) -> str:
+        """Return the layers and their arrays for a notebook."""
+        rows = []
+        for i, layer in enumerate(self.layers):
+            own = [p for p in self.parameters if p.name.startswith(f"{i}.")]
+            arrays = ", ".join(f"{p.name.partition('.')[2]} {p.shape}" for p in own)
+            number = f"{sum(p.size for p in own):,}" if own else ""
+            rows.append((str(i), textwrap.shorten(repr(layer), 78), arrays, number))
+        shapes = f"inputs {self.input_shape}, outputs {self.output_shape}"
+        return html_table("Model", rows, f"{self.dim:,} parameters, {shapes}")
 
     def init(
         self,

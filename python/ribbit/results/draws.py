@@ -11,6 +11,7 @@ import numpy as np
 from ribbit._arrays import checks, overrides
 from ribbit._arrays.keywords import explain
 from ribbit._arrays.namespace import host_dtype, refuse_device_array, to_host
+from ribbit._arrays.tables import html_table
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array, Predictive
 from ribbit.results import archive, verdicts
@@ -132,21 +133,38 @@ class Draws:
             return int(values.shape[1])
         return int(self.positions.shape[1])
 
-    def __repr__(self) -> str:
+    def _facts(self) -> dict[str, str]:
+        """Return what is known without reading positions, which may be on the disk."""
         chains, kept, dim = self.positions.shape
-        parts = [f"{chains} chains x {len(self)} draws x {dim} parameters"]
-        if kept < len(self):
-            parts.append("positions not kept")
-        parts.append(str(host_dtype(self.positions)))
+        size = f"{chains} chains x {len(self)} draws x {dim} parameters"
+        facts = {
+            "sampler": str(self.settings.get("sampler", "?")),
+            "draws": size + (", positions not kept" if kept < len(self) else ""),
+            "dtype": str(host_dtype(self.positions)),
+        }
         if len(self) and "acceptance_rate" in self.stats:
-            rates = to_host(self.stats["acceptance_rate"])
-            parts.append(f"acceptance {np.nanmean(rates):.2f}")
+            facts["acceptance"] = f"{np.nanmean(to_host(self.stats['acceptance_rate'])):.2f}"
         if "diverging" in self.stats:
-            count = int(to_host(verdicts.divergences(self.stats)).sum())
-            parts.append(f"{count} divergence{'' if count == 1 else 's'}")
+            facts["divergences"] = str(int(to_host(verdicts.divergences(self.stats)).sum()))
+        return facts
+
+    def __repr__(self) -> str:
+        facts = self._facts()
+        parts = [facts["draws"], facts["dtype"]]
+        if "acceptance" in facts:
+            parts.append(f"acceptance {facts['acceptance']}")
+        if (count := facts.get("divergences")) is not None:
+            parts.append(f"{count} divergence{'' if count == '1' else 's'}")
         if not self.complete:
             parts.append("INCOMPLETE")
-        return f"Draws({self.settings.get('sampler', '?')}: {', '.join(parts)})"
+        return f"Draws({facts['sampler']}: {', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        """Return a table for a notebook."""
+        facts = {**self._facts(), "complete": "yes" if self.complete else "no"}
+        if self.seconds is not None:
+            facts["seconds"] = f"{self.seconds:.1f}"
+        return html_table("Draws", facts.items())
 
     def summary(self, x: Array | None = None) -> Summary:
         """Say whether the chains have converged, and what to do next.

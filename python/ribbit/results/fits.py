@@ -6,7 +6,8 @@ Shapes: P parameters, S draws, E epochs.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,21 +28,57 @@ from ribbit.results import archive
 from ribbit.results.draws import Draws
 from ribbit.results.fit_verdicts import History, summary_of_fit
 from ribbit.results.prediction import Prediction
-from ribbit.results.summary import Summary
+from ribbit.results.summary import Row, Summary
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["DropoutFit", "EnsembleFit", "MeanField", "drawn", "packed_weights", "save_weights"]
+__all__ = ["DropoutFit", "EnsembleFit", "Fit", "MeanField", "drawn", "packed_weights"]
 
 
 def _nothing() -> npt.NDArray[np.float64]:
     return np.zeros(0)
 
 
+class Fit:
+    """What all fits have in common."""
+
+    settings: dict[str, Any]
+    _packed: Callable[[], tuple[dict[str, Any], dict[str, Any]]]  # header and arrays of a file
+
+    def summary(self) -> Summary:
+        """Say whether the objective has settled, and what to do next."""
+        return summary_of_fit(self, repr(self))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fit to one file, as :meth:`Draws.save` does; :func:`ribbit.load_fit` reads it.
+
+        Predictions and ``resume`` work on what is read.
+
+        Parameters
+        ----------
+        path
+            Used as it is, no suffix is added. An existing file is replaced.
+
+        Raises
+        ------
+        TypeError
+            When `path` is no path.
+        OSError
+            When the folder is missing or cannot be written to.
+        """
+        archive.write(f"{type(self).__name__}.save", path, *self._packed())
+
+    def _repr_html_(self) -> str:
+        """Return the method and the summary for a notebook."""
+        found = self.summary()
+        method = Row("method", str(self.settings.get("sampler", "not known")))
+        return replace(found, rows=(method, *found.rows))._repr_html_()
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class MeanField:
+class MeanField(Fit):
     """A Gaussian with independent parameters: what :class:`ribbit.BBB` fits.
 
     Parameters
@@ -126,29 +163,6 @@ class MeanField:
             "expected_log_likelihood": self.expected_log_likelihood,
             "kl": self.kl,
         }
-
-    def summary(self) -> Summary:
-        """Say whether the bound has settled, and what to do next."""
-        return summary_of_fit(self, repr(self))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fit to one file, as :meth:`Draws.save` does; :func:`ribbit.load_fit` reads it.
-
-        Predictions and ``resume`` work on what is read.
-
-        Parameters
-        ----------
-        path
-            Used as it is, no suffix is added. An existing file is replaced.
-
-        Raises
-        ------
-        TypeError
-            When `path` is no path.
-        OSError
-            When the folder is missing or cannot be written to.
-        """
-        archive.write("MeanField.save", path, *self._packed())
 
     def _packed(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what a file holds: header and arrays."""
@@ -285,11 +299,6 @@ def packed_weights(
     return header, arrays
 
 
-def save_weights(fit: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fit of weights."""
-    archive.write(f"{type(fit).__name__}.save", path, *fit._packed())
-
-
 def drawn(
     positions: Array, predictive: Predictive | None, settings: dict[str, Any], seed: int
 ) -> Draws:
@@ -305,7 +314,7 @@ def drawn(
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DropoutFit:
+class DropoutFit(Fit):
     """Weights trained under dropout masks: what :class:`ribbit.MCDropout` fits.
 
     Attributes
@@ -345,14 +354,6 @@ class DropoutFit:
 
     def __post_init__(self) -> None:
         records.check(self, theta="P", rates="L")
-
-    def summary(self) -> Summary:
-        """Say whether the objective has settled, and what to do next."""
-        return summary_of_fit(self, repr(self))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fit to one file; as :meth:`MeanField.save`."""
-        save_weights(self, path)
 
     def _packed(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what a file holds: header and arrays."""
@@ -403,7 +404,7 @@ class DropoutFit:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class EnsembleFit:
+class EnsembleFit(Fit):
     """Trained members: what :class:`ribbit.DeepEnsemble` fits.
 
     Attributes
@@ -438,14 +439,6 @@ class EnsembleFit:
     predictive: Predictive | None = None
     state: Any = None
     history: History = field(default_factory=dict)
-
-    def summary(self) -> Summary:
-        """Say whether the objective has settled, and what to do next."""
-        return summary_of_fit(self, repr(self))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fit to one file; as :meth:`MeanField.save`."""
-        save_weights(self, path)
 
     def _packed(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what a file holds: header and arrays."""

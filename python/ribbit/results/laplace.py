@@ -6,7 +6,6 @@ Shapes: P parameters, Q of them in the subset, S draws, N rows, K outputs.
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,7 +17,7 @@ from ribbit._arrays.namespace import refuse_device_array, require_memory
 from ribbit.protocols import Array, Predictive
 from ribbit.results.draws import Draws
 from ribbit.results.fit_verdicts import History, summary_of_fit
-from ribbit.results.fits import drawn, packed_weights, save_weights
+from ribbit.results.fits import Fit, drawn, packed_weights
 from ribbit.results.normal_prediction import NormalPrediction
 from ribbit.results.prediction import Prediction
 from ribbit.results.summary import Row, Summary
@@ -41,7 +40,7 @@ def near_mode(size: int) -> float:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LaplaceFit:
+class LaplaceFit(Fit):
     """A Gaussian at a mode of the posterior: what :class:`ribbit.LaplaceApproximation` fits.
 
     Attributes
@@ -177,10 +176,6 @@ class LaplaceFit:
         # Newton's steps have moved the last layer alone: the others are where training left them.
         text = f"The Gaussian lies at a mode of the last layer. The layers below: {base.verdict}"
         return Summary(base.title, tuple(rows), base.converged, text)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fit to one file; as :meth:`MeanField.save`."""
-        save_weights(self, path)
 
     def _packed(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what a file holds: header and arrays."""

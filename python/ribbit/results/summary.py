@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ribbit._arrays.tables import html_table
+
 __all__ = ["Row", "Summary", "stopped_row"]
 
 _WIDTH = 78
@@ -54,7 +56,7 @@ class Summary:
     @property
     def text(self) -> str:
         """The table in plain letters, then the verdict."""
-        cells = [(row.name, row.value, _wanted(row)) for row in self.rows]
+        cells = self._cells()
         widths = [max((len(cell[i]) for cell in cells), default=0) for i in range(3)]
         lines = [self.title]
         for cell in cells:
@@ -85,16 +87,10 @@ class Summary:
 
     def _repr_html_(self) -> str:
         """Return the table for a notebook."""
-        import html  # not with ribbit: slow to load
+        return html_table(self.title, self._cells(), self.verdict)
 
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in cells) + "</tr>"
-            for cells in ((row.name, row.value, _wanted(row)) for row in self.rows)
-        )
-        return (
-            f"<table><caption>{html.escape(self.title)}</caption>{body}</table>"
-            f"<p>{html.escape(self.verdict)}</p>"
-        )
+    def _cells(self) -> list[tuple[str, str, str]]:
+        return [(row.name, row.value, _wanted(row)) for row in self.rows]
 
 
 def stopped_row(settings: Mapping[str, Any]) -> Row | None:

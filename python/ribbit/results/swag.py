@@ -6,7 +6,6 @@ Shapes: M members, K deviations, P parameters, S draws, E points of a history.
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,10 +16,9 @@ from ribbit._arrays.keywords import explain
 from ribbit._arrays.namespace import host_dtype, namespace, require_memory, to_host
 from ribbit.protocols import Array, Predictive
 from ribbit.results.draws import Draws
-from ribbit.results.fit_verdicts import History, summary_of_fit
-from ribbit.results.fits import drawn, packed_weights, save_weights
+from ribbit.results.fit_verdicts import History
+from ribbit.results.fits import Fit, drawn, packed_weights
 from ribbit.results.prediction import Prediction
-from ribbit.results.summary import Summary
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -34,7 +32,7 @@ _AT_ONCE = 1 << 22  # numbers of the noise that is held beside the draws
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SWAGFit:
+class SWAGFit(Fit):
     """A Gaussian, diagonal and low rank, for each member: what :class:`ribbit.SWAG` fits.
 
     The covariance of member m is diag(variance[m]) / 2 + D^T D / (2 (K - 1)) with the rows of
@@ -105,14 +103,6 @@ class SWAGFit:
     def variance(self) -> Array:
         """Variance of the iterates, (M, P) float64: mean square distance from `mean`."""
         return self.squares / max(1, self.count)
-
-    def summary(self) -> Summary:
-        """Say whether the objective has settled, and what to do next."""
-        return summary_of_fit(self, repr(self))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fit to one file; as :meth:`MeanField.save`."""
-        save_weights(self, path)
 
     def _packed(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what a file holds: header and arrays."""

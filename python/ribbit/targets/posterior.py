@@ -19,6 +19,7 @@ from ribbit._arrays.checks import FloatArray
 from ribbit._arrays.keywords import explain
 from ribbit._arrays.mapped import mapped
 from ribbit._arrays.positions import host_position
+from ribbit._arrays.tables import html_table
 from ribbit._backends import precision as _precision
 from ribbit._backends.precision import Precision
 from ribbit.errors import DataError, ShapeError
@@ -381,6 +382,20 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
             f"{'' if self.shards is None else f', shards={self.shards}'}"
             f"{'' if self.group is None else f', group={self.group!r}'})"
         )
+
+    def _repr_html_(self) -> str:
+        """Return a table for a notebook, and that of the model."""
+        left = f" of {self.full_dim:,}, the {self.integrated} integrated out"
+        facts = {
+            "rows": f"{self.num_rows:,}",
+            "columns": ", ".join(map(str, self.columns or ())),
+            "parameters": f"{self.dim:,}" + (left if self.integrated else ""),
+            "prior": repr(self.prior),
+            "likelihood": repr(self.likelihood),
+            "dtype": str(self.dtype),
+        }
+        shown = [fact for fact in facts.items() if fact[1]]
+        return html_table(type(self).__name__, shown) + self.model._repr_html_()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The native part cannot be pickled; it is rebuilt from the arguments.
