@@ -166,7 +166,7 @@ def test_effective_goes_on_from_its_lines(tmp_path: Path) -> None:
     """What is there is not run again; its page and picture are written from the file."""
     path, page = tmp_path / "lines.jsonl", tmp_path / "effective.md"
     line = effective_lines.header("bnn-normal", "ribbit HMC", 0)
-    line |= {"ended": "verdict", "cpu_seconds": 1.0, "compile": 0.01, "form": "x", "versions": {}}
+    line |= {"ended": "converged", "cpu_seconds": 1.0, "compile": 0.01, "form": "x", "versions": {}}
     line["curve"] = [[50, 1e4, 0.5, 90.0, 1.1, 0.3], [100, 2e4, 1.0, 410.0, 1.009, 0.2]]
     effective_lines.append(line, path)
     arguments = ["--problem", "bnn-normal", "--entry", "ribbit HMC", "--seeds", "0"]
@@ -178,7 +178,7 @@ def test_effective_goes_on_from_its_lines(tmp_path: Path) -> None:
 
 
 def test_sklearn_defaults_goes_on_from_its_lines(tmp_path: Path) -> None:
-    """What is there is not run again; the verdicts are those of the file."""
+    """What is there is not run again; the outcomes are those of the file."""
     pytest.importorskip("sklearn")
     path, page = tmp_path / "lines.jsonl", tmp_path / "page.md"
     study = sklearn_defaults

@@ -97,7 +97,7 @@ def main(draws: int = 1000, steps: int = 2000) -> dict[str, dict[str, float]]:
         rmse = rb.metrics.rmse(y_test, mean)
         table[name] = {"nll": nll, "rmse": rmse, "near": near, "gap": gap}
         print(f"{name:16} {nll:8.3f} {rmse:8.3f} {near:13.3f} {gap:14.3f}")
-    print(summary.verdict)
+    print(summary.message)
     return table
 
 

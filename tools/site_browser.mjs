@@ -17,7 +17,7 @@ const puppeteer = load("puppeteer-core");
 const axe = load.resolve("axe-core/axe.min.js");
 
 const PAGES = [
-  "index", "start/verdict", "howto/convergence", "howto/migrate", "methods/hmc", "methods/baoab",
+  "index", "start/outcome", "howto/convergence", "howto/migrate", "methods/hmc", "methods/baoab",
   "gallery/index", "gallery/regression_bands", "gallery/cold_posteriors", "api/generated/ribbit.HMC",
   "api/c", "measured/izmailov", "platforms", "ensemble_starts", "results", "effective",
   "source/tests/gates/test_conjugate.py",

@@ -68,7 +68,7 @@ def run(entry: Entry, problem: Problem, seed: int, gradients: float, seconds: fl
 
 def say(line: Line) -> str:
     """One line for the log."""
-    found = results.verdict(line)
+    found = results.outcome(line)
     last = (line["curve"] or [[0, 0, 0, 0, None, None]])[-1]
     text = f"{line['problem']}, {line['entry']}, seed {line['seed']}: {line['ended']}"
     if line.get("message"):

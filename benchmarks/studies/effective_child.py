@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.studies.effective_child ENTRY PROBLEM SEED GRADIENTS SECONDS OUT`` confines
 itself to the protocol's threads, holds the entry's density to the problem's, runs block after block
-until the verdict holds or a budget is spent, and keeps what it has found in OUT (JSON) after every
+until its limits hold or a budget is spent, and keeps what it has found in OUT (JSON) after every
 block: what is killed later has a line up to there.
 """
 
@@ -20,9 +20,9 @@ import numpy as np
 
 from benchmarks.harness import machine
 from benchmarks.workloads.effective_entries import ENTRIES
+from benchmarks.workloads.effective_outcome import grid, holds, judge
 from benchmarks.workloads.effective_problems import PROBLEMS, Problem
 from benchmarks.workloads.effective_run import Run, processor_time
-from benchmarks.workloads.effective_verdict import grid, holds, judge
 
 THREADS = 2  # of every entry
 MOST = 4000  # draws per chain that are judged: of more, every 2nd, 4th, ... since the first
@@ -144,7 +144,7 @@ def main(arguments: list[str]) -> None:
                 ended = "gradients" if run.gradients > float(gradients) else "seconds"
                 break
         if found.judge(clock) and problem.mixes:
-            ended = "verdict"
+            ended = "converged"
         write(**facts(found, clock))
         if ended:
             break

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import machine
-from benchmarks.workloads.effective_verdict import holds
+from benchmarks.workloads.effective_outcome import holds
 
 Line = dict[str, Any]
 RESULTS = machine.ROOT / "benchmarks" / "results" / "effective.jsonl"
@@ -94,8 +94,8 @@ def append(line: Line, path: Path = RESULTS) -> None:
         file.write(json.dumps(line, separators=(",", ":")) + "\n")
 
 
-def verdict(line: Line) -> list[float] | None:
-    """Point of the curve at which the verdict first held."""
+def outcome(line: Line) -> list[float] | None:
+    """Point of the curve at which the limits first held."""
     return next((p for p in line.get("curve", []) if holds(p[EFFECTIVE], _finite(p[RHAT]))), None)
 
 
@@ -109,8 +109,8 @@ def loaded(line: Line) -> bool:
 
 
 def costs(lines: list[Line], column: int) -> list[float]:
-    """Gradients or seconds to the verdict, of each seed; a failure is infinite."""
-    points = [verdict(line) for line in lines]
+    """Gradients or seconds until the limits held, of each seed; a failure is infinite."""
+    points = [outcome(line) for line in lines]
     return [float("inf") if point is None else point[column] for point in points]
 
 

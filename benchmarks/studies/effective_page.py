@@ -127,7 +127,7 @@ def reference(groups: dict[str, list[Line]], entry: str) -> tuple[Any, Any] | No
         for name, lines in groups.items()
         if ENTRIES[name].exact and name != entry and algorithm not in name
         for line in lines
-        if results.verdict(line) and line.get("means")
+        if results.outcome(line) and line.get("means")
     ]
     if sum(last(line, EFFECTIVE) for line in others) < REFERENCE:
         return None
@@ -176,7 +176,7 @@ def remarks(lines: list[Line], now: str) -> str:
 
 
 def mixing_table(name: str, groups: dict[str, list[Line]], now: str) -> Table:
-    """Gradients and seconds to the verdict; ESS per gradient and second where a run ended."""
+    """Gradients and seconds until the limits held; ESS per gradient and second of whole runs."""
     head = ["entry", "seeds", "answered", "gradients: median", "worst", "ratio"]
     head += ["seconds: median", "worst", "ratio", "CPU s", "ratio", "compile", "R-hat at the end"]
     head += ["ESS per 1,000 gradients", "ESS per second", "squared bias", "remarks"]
@@ -195,7 +195,7 @@ def mixing_table(name: str, groups: dict[str, list[Line]], now: str) -> Table:
     rows = []
     for entry, lines in groups.items():
         row = [entry, f"{len(lines)}" + ("" if len(lines) >= SEEDS else f" of {SEEDS}")]
-        row.append(f"{sum(results.verdict(line) is not None for line in lines)}/{len(lines)}")
+        row.append(f"{sum(results.outcome(line) is not None for line in lines)}/{len(lines)}")
         for column in (GRADIENTS, SECONDS):
             spent = costs(lines, column)
             ratio = median(spent) / best[column] if math.isfinite(best[column]) else math.nan
@@ -262,7 +262,7 @@ def unanswered(lines: list[Line]) -> str:
     found = []
     for name in PROBLEMS:
         groups = by_entry(lines, name)
-        if groups and not any(results.verdict(line) for group in groups.values() for line in group):
+        if groups and not any(results.outcome(line) for group in groups.values() for line in group):
             each = [f"{entry} {_ends(group)}" for entry, group in groups.items()]
             text = f"- {name}: {', '.join(each)}"
             found += textwrap.wrap(text, 100, subsequent_indent="  ")

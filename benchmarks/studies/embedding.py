@@ -171,8 +171,8 @@ def over(found: dict[str, list[float]], name: str) -> Any:
 
 
 def tables(found: dict[str, dict[str, list[float]]]) -> list[Table]:
-    """Make the tables: the verdict, and every entry."""
-    verdict, rows = [], []
+    """Make the tables: the outcome, and every entry."""
+    outcome, rows = [], []
     for network, by_entry in found.items():
         for name, seconds in by_entry.items():
             alone = name in (NATIVE, BATCH) or name.endswith("alone")
@@ -181,11 +181,11 @@ def tables(found: dict[str, dict[str, list[float]]]) -> list[Table]:
         if SCAN in by_entry:
             more = [over(by_entry, SCAN), np.subtract(by_entry[SCAN], by_entry[STEP])]
             met = "yes" if np.median(more[0]) <= LIMIT else "NO"
-            verdict.append([network, *map(spread, more), f"<= {LIMIT * 1e6:g} us", met])
+            outcome.append([network, *map(spread, more), f"<= {LIMIT * 1e6:g} us", met])
     head = ["network", f"{SCAN}: over the native call, us", "over a step in the core, us"]
     head += ["wanted", "met"]
     every = ["network", "entry", "us", "over the native call, us"]
-    return [("Verdict", head, verdict), ("Every entry", every, rows)]
+    return [("Outcome", head, outcome), ("Every entry", every, rows)]
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -27,7 +27,7 @@ def digest() -> str:
     return found.hexdigest()
 
 
-def verdicts() -> list[str]:
+def outcomes() -> list[str]:
     """Return one line for each evidence file: whether the sources are those it was made from."""
     lines = []
     for path in sorted((ROOT / "benchmarks" / "evidence" / "gpu").glob("*.json")):
@@ -40,4 +40,4 @@ def verdicts() -> list[str]:
 
 
 if __name__ == "__main__":
-    print("\n".join(verdicts()))
+    print("\n".join(outcomes()))

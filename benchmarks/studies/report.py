@@ -52,7 +52,7 @@ NOT_QUICK = ("torch-compile", "jax-plain", "numpyro")
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Outcome:
     """What a comparison says; None where there is nothing to say."""
 
     best: Reading | None
@@ -69,12 +69,12 @@ def is_ours(entry: str) -> bool:
     return entry.split("-")[0] == OURS
 
 
-def judge(comparison: Comparison) -> Verdict:
+def judge(comparison: Comparison) -> Outcome:
     """Form ratios within rounds and hold their median against the goal."""
     goal = comparison.workload.goal
     ours = comparison.readings.get(OURS)
     if ours is None or not ours.rounds:
-        return Verdict(None, None, None, None, None, None)
+        return Outcome(None, None, None, None, None, None)
     rivals = [r for r in comparison.readings.values() if r.rounds and not is_ours(r.entry)]
     best = min(rivals, key=lambda r: r.median, default=None)
     ratio, ratio_range, share = None, None, None
@@ -105,7 +105,7 @@ def judge(comparison: Comparison) -> Verdict:
     # The ratio at which Ribbit would run its products at the FMA peak and nothing else.
     limit = ratio / share if ratio and share else None
     met = False if False in conditions else None if None in conditions else True
-    return Verdict(best, ratio, ratio_range, share, limit, met, named)
+    return Outcome(best, ratio, ratio_range, share, limit, met, named)
 
 
 def goal_text(workload: Any) -> str:
@@ -118,12 +118,12 @@ def goal_text(workload: Any) -> str:
     return ", ".join(parts)
 
 
-def ratio_text(verdict: Verdict, workload: Any) -> str:
+def ratio_text(outcome: Outcome, workload: Any) -> str:
     """Write the ratio to the best rival, and to the one that the goal names."""
-    if not verdict.ratio:
+    if not outcome.ratio:
         return "-"
-    named = f", {verdict.named:.2f}x {workload.goal.against[0]}" if verdict.named else ""
-    return f"{verdict.ratio:.2f}x{named}"
+    named = f", {outcome.named:.2f}x {workload.goal.against[0]}" if outcome.named else ""
+    return f"{outcome.ratio:.2f}x{named}"
 
 
 def ratio_table(comparisons: list[Comparison]) -> Table:
@@ -132,9 +132,9 @@ def ratio_table(comparisons: list[Comparison]) -> Table:
     head += ["range", "target", "met", "GFLOP/s", "FMA peak", "ratio at peak"]
     rows = []
     for comparison in comparisons:
-        verdict, workload = judge(comparison), comparison.workload
-        ours, best = comparison.readings.get(OURS), verdict.best
-        span = verdict.ratio_range
+        outcome, workload = judge(comparison), comparison.workload
+        ours, best = comparison.readings.get(OURS), outcome.best
+        span = outcome.ratio_range
         rows.append(
             [
                 workload.name,
@@ -143,13 +143,13 @@ def ratio_table(comparisons: list[Comparison]) -> Table:
                 _median(ours),
                 best.entry if best else "-",
                 _median(best),
-                ratio_text(verdict, workload),
+                ratio_text(outcome, workload),
                 f"{span[0]:.2f}-{span[1]:.2f}" if span else "-",
                 goal_text(workload),
-                {True: "yes", False: "NO", None: "-"}[verdict.met],
-                f"{_rate(workload, ours) / 1e9:.0f}" if verdict.share and ours else "-",
-                f"{verdict.share:.0%}" if verdict.share else "-",
-                f"{verdict.limit:.2f}x" if verdict.limit else "-",
+                {True: "yes", False: "NO", None: "-"}[outcome.met],
+                f"{_rate(workload, ours) / 1e9:.0f}" if outcome.share and ours else "-",
+                f"{outcome.share:.0%}" if outcome.share else "-",
+                f"{outcome.limit:.2f}x" if outcome.limit else "-",
             ]
         )
     return "Ribbit and the best rival", head, rows

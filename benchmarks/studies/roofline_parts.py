@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-# Patterns of names in the core; `benchmarks/test_verdicts.py` looks for a function of each.
+# Patterns of names in the core; `benchmarks/test_outcomes.py` looks for a function of each.
 KERNELS = {
     "products": r"multiply\w*|outer_columns|lanes_columns|lanes_threes|inner_columns|convolve\w*"
     r"|convolution_\w+|narrow_accumulate|gram_panel|add_product|block_gradient",

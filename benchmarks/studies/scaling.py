@@ -76,18 +76,18 @@ def statements(found: Measured) -> list[list[str]]:
     for what, curves in (("N", found.rows), ("P", found.parameters)):
         for curve in curves:
             met = LINEAR[0] <= curve.exponent <= LINEAR[1]
-            expected, verdict = f"{LINEAR[0]}-{LINEAR[1]}", "yes" if met else "NO"
+            expected, outcome = f"{LINEAR[0]}-{LINEAR[1]}", "yes" if met else "NO"
             if curve.counted:
                 expected += f", or by count {curve.counted_exponent:.3f} +- {COUNTED}"
                 if not met and abs(curve.exponent - curve.counted_exponent) <= COUNTED:
-                    verdict = "yes, by count"
+                    outcome = "yes, by count"
             table.append(
                 [
                     f"time of a gradient, exponent in {what}: {curve.name}",
                     f"{what} >= {min(n for n in curve.sizes if n >= curve.begin):,}",
                     f"{curve.exponent:.3f}",
                     expected,
-                    verdict,
+                    outcome,
                 ]
             )
     if found.chains_speed is not None:

@@ -49,8 +49,8 @@ def table(comparisons: list[Comparison], entries: list[str]) -> Table:
     """One row per shape, worst ratio first."""
     found = []
     for comparison in comparisons:
-        verdict, readings = judge(comparison), comparison.readings
-        span = verdict.ratio_range
+        outcome, readings = judge(comparison), comparison.readings
+        span = outcome.ratio_range
         cells = [
             *describe(comparison.workload),
             comparison.workload.unit,
@@ -58,17 +58,17 @@ def table(comparisons: list[Comparison], entries: list[str]) -> Table:
                 duration(readings[e].median) if e in readings and readings[e].rounds else "-"
                 for e in entries
             ),
-            verdict.best.entry if verdict.best else "-",
-            f"{verdict.ratio:.2f}x" if verdict.ratio else "-",
+            outcome.best.entry if outcome.best else "-",
+            f"{outcome.ratio:.2f}x" if outcome.ratio else "-",
             f"{span[0]:.2f}-{span[1]:.2f}" if span else "-",
-            f"{verdict.share:.0%}" if verdict.share else "-",
+            f"{outcome.share:.0%}" if outcome.share else "-",
         ]
-        found.append((verdict.ratio or 0.0, cells))
+        found.append((outcome.ratio or 0.0, cells))
     head = ["network", "N", "chains", "per", *entries, "best rival", "ratio", "range", "FMA peak"]
     return "Ratios, the worst first", head, [cells for _, cells in sorted(found)]
 
 
-def verdict_lines(comparisons: list[Comparison]) -> list[str]:
+def outcome_lines(comparisons: list[Comparison]) -> list[str]:
     """How many shapes are slower than the best rival, and the geometric mean of the ratios."""
     ratios = [r for r in (judge(c).ratio for c in comparisons) if r is not None]
     if not ratios:
@@ -114,7 +114,7 @@ def main(arguments: list[str] | None = None) -> int:
         ):
             comparisons.append(comparison)
             minutes = (time.perf_counter() - started) / 60
-            lines = verdict_lines(comparisons) + facts(comparisons, command, rounds, minutes)
+            lines = outcome_lines(comparisons) + facts(comparisons, command, rounds, minutes)
             lines.append(f"Threads of every entry: {comparison.threads}")
             wrong = [f"FAILED {line}" for line in failures(comparisons)]
             shown = table(comparisons, entries)

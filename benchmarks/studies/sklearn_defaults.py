@@ -246,7 +246,7 @@ def class_means(lines: dict[tuple[str, int, str], Line]) -> Table:
     return "Classes, means over the splits", head, rows
 
 
-def class_verdicts(lines: dict[tuple[str, int, str], Line]) -> list[list[str]]:
+def class_outcomes(lines: dict[tuple[str, int, str], Line]) -> list[list[str]]:
     """On which sets the classifier loses to whom, and what it costs."""
     rows = []
     for sets, rival, limit in ((CLEAN, LOGISTIC, CLEAN_LOSS), (NOISY, KNOWN, NOISY_LOSS)):
@@ -271,7 +271,7 @@ def class_verdicts(lines: dict[tuple[str, int, str], Line]) -> list[list[str]]:
     return rows
 
 
-def verdicts(lines: dict[tuple[str, int, str], Line]) -> Table:
+def outcomes(lines: dict[tuple[str, int, str], Line]) -> Table:
     """On how many sets each rival is beaten, and how long a fit takes."""
     rows = []
     for rival in (PROCESS, TREES):
@@ -297,8 +297,8 @@ def verdicts(lines: dict[tuple[str, int, str], Line]) -> Table:
     ]
     cells = ["converged on every split", f"{len(calm)} of {len(SETS)} sets", f">= {WANTED}"]
     rows.append([*cells, "yes" if len(calm) >= WANTED else "no"])
-    rows += class_verdicts(lines)
-    return "Verdicts", ["what", "found", "wanted", "met"], rows
+    rows += class_outcomes(lines)
+    return "Outcomes", ["what", "found", "wanted", "met"], rows
 
 
 def _mean(lines: list[Line], what: str) -> float:
@@ -336,7 +336,7 @@ def main(arguments: list[str] | None = None) -> int:
             lines[name, split, entry] = line
             shown = {key: value for key, value in found.items() if key != "summary"}
             print(name, split, entry, json.dumps(shown), flush=True)
-    tables = [verdicts(lines), means(lines), class_means(lines)]
+    tables = [outcomes(lines), means(lines), class_means(lines)]
     for row in tables[0][2]:
         print("  ".join(row))
     if given.write is not None:

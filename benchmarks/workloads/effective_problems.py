@@ -121,7 +121,7 @@ class Problem:
     chains: int = 8
     bias: bool = True
     activation: str = "tanh"  # "relu" where a rival has no tanh
-    # Whether chains can be expected to agree: then a run ends at its verdict, else at its budget.
+    # Whether chains can be expected to agree: then a run ends when they do, else at its budget.
     mixes: bool = True
     block: int = 50  # draws of one call
     gradients: float = 3e7  # budget of a run, all chains

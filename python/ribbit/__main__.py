@@ -11,6 +11,7 @@ from typing import Any
 
 from ribbit._arrays.threads import version
 from ribbit.errors import DataError
+from ribbit.results.summary import CONVERGED
 
 _LONGEST = 86_400.0  # seconds between looks: sleeping has a limit
 
@@ -26,8 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit code: 0 for success, 1 for a failed self-test, a missing package or a file that cannot
-        be read, 2 for bad usage, 130 after Ctrl-C.
+        Exit code: 0 for success, 1 for a failed self-test, a missing package or an outcome that is
+        not the required one, 2 for bad usage or a summary that cannot be made, 130 after Ctrl-C.
     """
     parser = argparse.ArgumentParser(
         prog="python -m ribbit",
@@ -55,15 +56,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     saved = commands.add_parser(
         "summary",
         help="whether a run on the disk has converged, or a fit has ended",
-        description="The table of draws.summary() or fit.summary() and its verdict, of the folder "
-        "of a run (also while it goes on), or of a file that save wrote.",
+        description="Print draws.summary() or fit.summary() of the folder of a run (also while it "
+        "goes on), or of a file that save wrote. Exit code 2 if it cannot be read.",
     )
     saved.add_argument("path", metavar="PATH", help="folder of a run, file of draws or of a fit")
+    saved.add_argument(
+        "--require",
+        choices=("converged", "predictions"),
+        help="exit with 1 unless the outcome is 'converged' (predictions: or 'predictions "
+        "converged, weights did not')",
+    )
     watched = commands.add_parser(
         "watch",
         help="a run on the disk while it goes on",
-        description="Progress, acceptance, divergences, time left and the summary so far of the "
-        "run in a folder, until it ends.",
+        description="Print progress, acceptance, divergences and time left of the run in a folder, "
+        "and its summary at the end.",
     )
     watched.add_argument("path", metavar="FOLDER", help="what store= was given")
     watched.add_argument(
@@ -83,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "doctor":
         return doctor()
     if options.command == "summary":
-        return summary(options.path)
+        return summary(options.path, options.require)
     if options.command == "watch":
         return watch(options.path, every=options.every, once=options.once)
     from ribbit._cli.demo import run_demo
@@ -99,16 +106,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def summary(path: str) -> int:
-    """Print the verdict on what was saved at `path`; 1 where it cannot be read."""
+def summary(path: str, require: str | None = None) -> int:
+    """Print the summary of a saved run or fit; 1 if it is not what is required, 2 on errors."""
     try:
-        print(_saved(path).summary().text)
+        found = _saved(path).summary()
     except (ImportError, OSError, MemoryError, ValueError) as error:
         print(f"ribbit summary: {error}", file=sys.stderr)
-        return 1
+        return 2
     except KeyboardInterrupt:
         return 130
-    return 0
+    print(found.text)
+    met = {None: True, "converged": found.outcome == CONVERGED, "predictions": found.converged}
+    return 0 if met[require] else 1
 
 
 def watch(path: str, *, every: float, once: bool) -> int:
@@ -159,8 +168,8 @@ def doctor() -> int:
         print(f"  device: not checked ({missing})")
     failed = sum(not check.passed for check in checks)
     seconds = sum(check.seconds for check in checks)
-    verdict = f"{failed} of {len(checks)} checks FAILED" if failed else "all checks passed"
-    print(f"\n{verdict} ({seconds:.1f} s)")
+    text = f"{failed} of {len(checks)} checks FAILED" if failed else "all checks passed"
+    print(f"\n{text} ({seconds:.1f} s)")
     return 1 if failed else 0
 
 

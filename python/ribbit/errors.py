@@ -130,7 +130,7 @@ class RibbitWarning(UserWarning):
 
 
 class ConvergenceWarning(RibbitWarning):
-    """Chains have not converged, or diverge: their draws are no draws of the target yet.
+    """The chains have not converged, or their transitions diverged. Do not use these draws.
 
     Examples
     --------
@@ -149,7 +149,7 @@ class ConvergenceWarning(RibbitWarning):
 
 
 class FitWarning(RibbitWarning):
-    """A fit ended while its objective still rose.
+    """A fit has not converged: its objective still moved at the end, or it diverged.
 
     Examples
     --------

@@ -238,20 +238,9 @@ def _build_run(
         dim = predictive.dim
     positions: Any = found.get("posterior/theta", np.empty((chains, 0, dim), state.position.dtype))
     prediction = None
-    if header["prediction"] is not None and predictive is not None and whole_run:
-        gathered = archive.get(arrays, "prediction")
-        predictive.check_inputs(gathered["x"])
-        running = RunningPrediction.unpack(
-            predictive, header["prediction"], gathered, arrays.get("traced")
-        )
-        there = positions if positions.shape[1] else None
-        prediction = Prediction(
-            predictive,
-            running.x,
-            positions=there,
-            running=running,
-            samples=found.get("predictions/mean"),
-        )
+    if whole_run:
+        samples = found.get("predictions/mean")
+        prediction = _prediction(header, arrays, predictive, positions, samples)
     warmup = found.get("warmup_posterior/theta")
     return Draws(
         positions=positions,
@@ -264,14 +253,25 @@ def _build_run(
         warmup_positions=warmup,
         warmup_stats=None if warmup is None else _statistics(found, "warmup_sample_stats/"),
         seconds=_seconds(header.get("seconds")),
-        judged=_judged(header, arrays) if whole_run else None,
+        monitored=arrays.get("watch/kept") if whole_run else None,
     )
 
 
-def _judged(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Any | None:
-    """Return the predictions that ``until=`` was looking at, (C, D', M)."""
-    traced = arrays.get("watch/traced")
-    return None if traced is None else np.moveaxis(traced, 0, 1)
+def _prediction(
+    header: dict[str, Any],
+    arrays: dict[str, Any],
+    predictive: Any,
+    positions: Any,
+    samples: Any = None,
+) -> Prediction | None:
+    """Return the predictions that a run gathered, if it did."""
+    if header["prediction"] is None or predictive is None:
+        return None
+    found = archive.get(arrays, "prediction")
+    predictive.check_inputs(found["x"])
+    running = RunningPrediction.unpack(predictive, header["prediction"], found)
+    kept = positions if positions.shape[1] else None
+    return Prediction(predictive, running.x, positions=kept, running=running, samples=samples)
 
 
 def _statistics(found: dict[str, StoredArray], group: str) -> Any:
@@ -338,22 +338,11 @@ def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws
         check_array("warmup_positions", warmup_positions, name, shape, "finite")
         warmup_stats = archive.get(arrays, "warmup_stats")
         check_statistics("warmup_stats", warmup_stats, warmup_positions)
-    if (judged := arrays.get("judged")) is not None:
-        check_array("judged", judged, "float64", (positions.shape[0], None, None))
+    if (monitored := arrays.get("monitored")) is not None:
+        check_array("monitored", monitored, "float64", (positions.shape[0], None, None))
     predictive = _predictive(header)
     if predictive is not None and predictive.dim != positions.shape[2]:
         raise ValueError(f"positions {positions.shape} of a model of dim {predictive.dim}")
-    prediction = None
-    if header["prediction"] is not None and predictive is not None:
-        found = archive.get(arrays, "prediction")
-        predictive.check_inputs(found["x"])
-        running = RunningPrediction.unpack(predictive, header["prediction"], found)
-        prediction = Prediction(
-            predictive,
-            running.x,
-            positions=positions if positions.shape[1] else None,
-            running=running,
-        )
     return Draws(
         positions=positions,
         stats=stats,
@@ -361,11 +350,11 @@ def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws
         state=archive.state_of(header, arrays, _sampled(header, positions)),
         settings=_settings(header, positions.shape[0]),
         predictive=predictive,
-        prediction=prediction,
+        prediction=_prediction(header, arrays, predictive, positions),
         warmup_positions=warmup_positions,
         warmup_stats=warmup_stats,
         seconds=_seconds(header.get("seconds")),
-        judged=judged,
+        monitored=monitored,
     )
 
 

@@ -78,7 +78,7 @@ def cores() -> int:
 
 
 def report(result: dict[str, Any]) -> None:
-    """Print a figure's table and verdict."""
+    """Print a figure's table and outcome."""
     print(f"\n{result['title']}\n{page.text_table(result['head'], result['rows'])}")
     for claim in result["claims"]:
-        print(f"{claim['verdict']}: {claim['claim']}\n  {claim['because']}", flush=True)
+        print(f"{claim['outcome']}: {claim['claim']}\n  {claim['because']}", flush=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from studies.izmailov import figures
+from studies.izmailov.outcomes import interval
 from studies.izmailov.record import read_result
 from studies.izmailov.sizes import LAPTOP
-from studies.izmailov.verdicts import interval
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).parent / "results"
@@ -75,16 +75,16 @@ INTRODUCTION = (
     "HMC should do anyway, and we do not ascribe to the paper, is marked *expected*."
 )
 STATISTICS = (
-    "Every verdict is a predicate in code that was written before the numbers that it judges "
+    "Every outcome is a predicate in code that was written before the numbers that it judges "
     "(`judge` in `studies/izmailov/figures/`), with margins; the sentence under *criterion* says "
     "it in words. Settings were chosen by looking: the grid of steps about the step that HMC "
     "finds, epochs on a split that no figure uses, and, for time, three scales of two families of "
     "the prior. Numbers are means over {splits} random splits into training and test rows, "
     "each with other chains, ± half a 95 % interval by Student's t. The splits draw from the same "
     "1,797 images, so the intervals are somewhat too short. Splits differ by more than "
-    "methods do, so the intervals in tables and pictures are wide; verdicts are on differences "
+    "methods do, so the intervals in tables and pictures are wide; outcomes are on differences "
     "within a split. Where an interval holds the bar, "
-    "the verdict is *not testable at this size*."
+    "the outcome is *not testable at this size*."
 )
 BY_HAND = (
     (
@@ -124,7 +124,7 @@ NOT_MADE = (
 
 
 def head(found: dict[str, dict[str, Any]]) -> list[str]:
-    """Introduction, settings and the table of verdicts."""
+    """Introduction, settings and the table of outcomes."""
     size = LAPTOP
     numbers = {name: getattr(size, name) for name in ("rows", "tests", "warmup", "draws", "chains")}
     out = ["# A study made again: what posteriors of networks are like", ""]
@@ -132,11 +132,11 @@ def head(found: dict[str, dict[str, Any]]) -> list[str]:
     out += [*wrapped(STATISTICS.format(splits=len(size.splits))), ""]
     out += ["| set by hand | to |", "|---|---|"]
     out += [f"| {name} | {what.format(**numbers)} |" for name, what in BY_HAND]
-    out += ["", "| section | claim | verdict |", "|---|---|---|"]
+    out += ["", "| section | claim | outcome |", "|---|---|---|"]
     for result in found.values():
         for one in result["claims"]:
             whose = "" if one["of_paper"] else " (expected)"
-            out.append(f"| {result['title']} | {one['claim']}{whose} | **{one['verdict']}** |")
+            out.append(f"| {result['title']} | {one['claim']}{whose} | **{one['outcome']}** |")
     out += [f"| | {what} | {why} |" for what, why in NOT_MADE]
     seconds = sum(result["seconds"] for result in found.values())
     machines = sorted(
@@ -147,14 +147,14 @@ def head(found: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def section(result: dict[str, Any]) -> list[str]:
-    """One figure: claim, criterion, verdict, table, picture."""
+    """One figure: claim, criterion, outcome, table, picture."""
     name = result["name"]
     facts = []
     for one in result["claims"]:
         facts += [
             f"{'Claim of the paper' if one['of_paper'] else 'Expected of HMC'}: {one['claim']}",
             f"Criterion: {one['criterion']}.",
-            f"Verdict: **{one['verdict']}**. {one['because'].replace('+-', '±')}.",
+            f"Outcome: **{one['outcome']}**. {one['because'].replace('+-', '±')}.",
         ]
     if result["by_hand"]:
         facts.append(f"Set by hand: {result['by_hand']}")

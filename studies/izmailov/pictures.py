@@ -11,7 +11,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from ribbit.plots.style import COLORS, GREY, INK, finish
-from studies.izmailov.verdicts import interval
+from studies.izmailov.outcomes import interval
 
 __all__ = ["COLORS", "GREY", "INK", "axes", "bars", "finish", "line"]
 

@@ -1,4 +1,4 @@
-"""One figure from its runs: numbers, verdict, table; as a JSON file."""
+"""One figure from its runs: numbers, outcome, table; as a JSON file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from studies.izmailov.study import Study, Task, write
 
 
 def make(study: Study, name: str) -> dict[str, Any]:
-    """Make the runs that are missing, then the figure's numbers, verdict and table."""
+    """Make the runs that are missing, then the figure's numbers, outcome and table."""
     figure = figures.module(name)
     tasks = figure.tasks(study)
     found = {task.name: study.found(task) for task in tasks}
@@ -39,9 +39,9 @@ def judged(figure: Any, numbers: dict[str, Any]) -> list[dict[str, Any]]:
     """Judge every claim of a figure."""
     out = []
     for claim in figure.CLAIMS:
-        verdict = claim.judge(numbers)
+        outcome = claim.judge(numbers)
         words = {"claim": claim.text, "of_paper": claim.of_paper, "criterion": claim.criterion}
-        out.append({**words, "verdict": verdict.status, "because": verdict.because})
+        out.append({**words, "outcome": outcome.status, "because": outcome.because})
     return out
 
 

@@ -17,7 +17,7 @@ class Size:
     rows, tests
         Rows that train, and the most that are predicted.
     splits
-        Seeds of the splits into training and test rows; every verdict is over these.
+        Seeds of the splits into training and test rows; every outcome is over these.
     prior_variance
         Of the normal prior on every weight.
     hmc

@@ -143,7 +143,7 @@ class Study:
         if not path.is_file():
             began = time.perf_counter()
             with warnings.catch_warnings():
-                # Verdicts of single runs (R-hat, acceptance) are what the figures are about.
+                # Outcomes of single runs (R-hat, acceptance) are what the figures are about.
                 warnings.simplefilter("ignore", RibbitWarning)
                 arrays = task.make(chains)
             seconds = time.perf_counter() - began

@@ -93,7 +93,7 @@ def test_figures_are_those_of_their_pages():
 
 @pytest.mark.skipif(not README.is_file(), reason="needs the source tree")
 def test_the_first_example_is_for_a_raw_table():
-    """Twelve lines that scale, give intervals and a verdict; a page says what to do then."""
+    """Twelve lines that scale, give intervals and an outcome; a page says what to do then."""
     text = README.read_text(encoding="utf-8")
     first = re.search(r"```python\n(.*?)```", text, re.DOTALL)
     code = first.group(1)
@@ -102,7 +102,7 @@ def test_the_first_example_is_for_a_raw_table():
         assert word in code
     assert "](docs/start/next.md)" in text[first.end() :]
     after = " ".join(NEXT.read_text(encoding="utf-8").split("```")[0].split())
-    words = "verdict is bad", "resume=draws", "target_acceptance", "ensemble of modes"
+    words = '"not converged"', "resume=draws", "target_acceptance", "ensemble of modes"
     for word in (*words, "Categorical()", "wider prior", "from_torch("):
         assert word in after
 
@@ -125,7 +125,7 @@ def test_example(tmp_path, monkeypatch, capsys):
     inside = ((names["lower"] <= y) & (y <= names["upper"])).mean()
     assert 0.8 < inside < 0.99
     assert (names["upper"] - names["lower"]).mean() < 0.1 * np.ptp(y)
-    assert "Converged: R-hat" in capsys.readouterr().out
+    assert "Predictions converged, weights did not: R-hat" in capsys.readouterr().out
     assert rest
     # what the README does with CuPy, on a device made of the CPU
     monkeypatch.setitem(sys.modules, "cupy", cpu_device.register())

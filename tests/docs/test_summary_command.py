@@ -1,4 +1,4 @@
-"""python -m ribbit summary: the verdict on what was saved, and an exit code."""
+"""python -m ribbit summary: the summary of a saved run or fit, and an exit code."""
 
 import subprocess
 import sys
@@ -8,6 +8,7 @@ import pytest
 
 import ribbit as rb
 from ribbit.__main__ import main
+from ribbit.results.summary import Summary
 from tests.support.targets import OPTIONS, posterior
 
 # a few epochs and draws: the table is looked at and not where they are
@@ -47,10 +48,29 @@ def test_what_cannot_be_read(folder, tmp_path, capsys):
     (tmp_path / "half").write_bytes(whole[: len(whole) // 2])
     np.savez(tmp_path / "other.npz", a=np.ones(3))
     for name in ("text", "half", "other.npz", "none", "."):
-        assert main(["summary", str(tmp_path / name)]) == 1
+        assert main(["summary", str(tmp_path / name)]) == 2
         said = capsys.readouterr()
         assert said.out == ""
         assert said.err.startswith("ribbit summary: ")
         assert str(tmp_path) in said.err
     with pytest.raises(SystemExit):
         main(["summary"])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "codes"),
+    [
+        ("converged", [0, 0]),
+        ("predictions converged, weights did not", [1, 0]),
+        ("not converged", [1, 1]),
+        ("too short to tell", [1, 1]),
+    ],
+)
+def test_exit_codes_of_what_is_required(outcome, codes, folder, tmp_path, monkeypatch):
+    """A control, too: without --require every outcome gives 0."""
+    found = Summary("title", (), outcome, "message")
+    monkeypatch.setattr(rb.Draws, "summary", lambda self: found)
+    path = str(folder / "draws")
+    assert main(["summary", path]) == 0
+    for what, code in zip(("converged", "predictions"), codes, strict=True):
+        assert main(["summary", path, "--require", what]) == code

@@ -28,8 +28,8 @@ def test_a_run_that_has_ended(tmp_path, capsys):
     assert main(["watch", str(tmp_path / "run")]) == 0
     said = capsys.readouterr().out
     assert said.startswith("HMC: sampling 10/10 (100 %), 4 chains, acceptance ")
-    assert draws.summary().verdict.split()[0] in said
-    assert "nobody writes" not in said
+    assert draws.summary().message.split()[0] in said
+    assert "No process writes" not in said
 
 
 def test_a_fit(tmp_path, capsys):
@@ -77,7 +77,7 @@ def test_a_run_that_goes_on_and_is_killed(tmp_path, capsys):
     said = capsys.readouterr().out.splitlines()
     assert writer(folder) is None
     assert len([line for line in said if line.startswith("HMC: ")]) >= 4
-    assert f"the same line goes on, with store='{folder}'" in said[-1]
+    assert f"Run the same line again, with store='{folder}'." in said[-1]
     run = rb.open_run(folder)
     found = snapshot(run)
     assert 0 < found["draws"] < found["total"] == 20_000_002

@@ -105,9 +105,8 @@ def arrays_of(found: Any) -> dict[str, np.ndarray]:
         plain, gathered = found.prediction.running.pack()
         arrays |= {f"prediction/{k}": v for k, v in gathered.items()}
         arrays["prediction"] = np.array(repr(plain))
-        arrays["traced"] = found.prediction.running.traced
-    if found.judged is not None:
-        arrays["judged"] = found.judged
+    if found.monitored is not None:
+        arrays["monitored"] = found.monitored
         arrays["stopped"] = np.array(repr(found.settings["stopped"]))
     assert found.complete
     return arrays

@@ -83,6 +83,8 @@ def test_equals_arviz(case, name, method):
         expected = getattr(arviz, name)(
             a.astype(np.float64), chain_axis=0, draw_axis=1, method=method, **options
         )
+    if case == "inf":  # ArviZ ranks them; nothing is known of draws that are infinite
+        expected = np.nan
     got = getattr(diagnostics, name)(a, method=method)
     assert got.shape == ()
     assert got.dtype == np.float64

@@ -61,7 +61,7 @@ def test_runs_with_predictions_do_too(draws):
     same(*found)
     rule = [rb.Converged(at=x, rhat=9.0, ess=1) for x in (X, OTHER)]
     ends = [sampled(posterior(), until=until, max_draws=20) for until in rule]
-    np.testing.assert_array_equal(ends[0].judged, ends[1].judged)
+    np.testing.assert_array_equal(ends[0].monitored, ends[1].monitored)
 
 
 def test_frames_of_polars_do_too(draws):

@@ -123,7 +123,7 @@ def test_fits():
         assert f"{dim} parameters" in found[0]
         assert found[found.index("epochs") + 1] == str(fit.settings["num_epochs"])
         assert set(facts) <= set(found)
-        assert found[-1] == fit.summary().verdict
+        assert found[-1] == fit.summary().message
         settings = {**fit.settings, "sampler": EVIL, "schedule": EVIL}
         assert texts(replace(fit, settings=settings)).count(EVIL) == 2
     assert "not known" in texts(rb.MeanField(np.zeros(3), np.ones(3)))

@@ -239,7 +239,7 @@ def test_what_a_rule_was_looking_at():
     first = hmc.sample(until=rule, warmup=10, progress=False)
     second = hmc.sample(until=rule, resume=first, progress=False)
     joined = rb.concatenate([first, second])
-    assert joined.judged.shape == (4, len(first) + len(second), 3)
+    assert joined.monitored.shape == (4, len(first) + len(second), 6)  # predictions, weights
     assert joined.summary().converged
 
 

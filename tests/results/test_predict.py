@@ -360,9 +360,6 @@ def test_errors(draws, data):
     for call in (lambda: q.quantile(0.5), lambda: q.interval(0.9)):
         with pytest.raises(TypeError, match=r"where y is a label: .* mean_quantile"):
             call()
-    for old in (True, False):
-        with pytest.raises(TypeError, match=r"no noise=, got .*mean_quantile and mean_interval"):
-            p.quantile(0.5, noise=old)
     for bad in (0.0, 1.0, 90):
         for call in (p.interval, p.mean_interval):
             with pytest.raises(ValueError, match=r"interval\] expected coverage in \(0, 1\), got"):

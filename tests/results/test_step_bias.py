@@ -1,4 +1,4 @@
-"""What is said of the bias of steps: its figures, and a verdict for each case."""
+"""What is said of the bias of steps: its figures, and a outcome for each case."""
 
 import numpy as np
 import pytest
@@ -51,11 +51,11 @@ def test_intervals_are_those_of_student(chains):
         ((-1.1, 9.0), (0.2, 0.2), False, "draws' log prior is 9 nats high"),
     ],
 )
-def test_verdicts(bias, error, converged, words):
+def test_outcomes(bias, error, converged, words):
     summary = found(bias, error).summary()
     assert summary.converged is converged
-    assert words in summary.verdict
-    assert summary.verdict.endswith("is not in it.")
+    assert words in summary.message
+    assert summary.message.endswith("is not in it.")
 
 
 def test_the_same_spread_of_more_chains_says_more():
@@ -63,7 +63,7 @@ def test_the_same_spread_of_more_chains_says_more():
     bias, error = (-3.0, 0.0), (0.5, 0.1)
     few, many = (found(bias, error, chains=c).summary() for c in (4, 10))
     assert few.converged is None
-    assert "or draws of more chains" in few.verdict
+    assert "or draws of more chains" in few.message
     assert many.converged is False
 
 
@@ -73,14 +73,14 @@ def test_advice_is_for_how_the_step_was_found():
         ("step_limit", "half a quarter of the bias"),
         ("step_size", "half a quarter of the bias"),
     ):
-        verdict = found((-5.0, 0.5), (0.2, 0.2), set_by=name).summary().verdict
-        assert f"take a smaller {name} ({share}) in a new run" in verdict
+        outcome = found((-5.0, 0.5), (0.2, 0.2), set_by=name).summary().message
+        assert f"take a smaller {name} ({share}) in a new run" in outcome
 
 
 def test_chains_that_do_not_move_say_nothing():
     summary = found((0.0, 0.0), (0.0, 0.0), still=2).summary()
     assert summary.converged is None
-    assert "do not move" in summary.verdict
+    assert "did not move" in summary.message
     assert "chains that stayed where they were  2" in summary.text
 
 

@@ -5,7 +5,6 @@ import pytest
 
 import ribbit as rb
 from ribbit._arrays.threads import num_threads
-from ribbit.results import verdicts
 from tests.support.scaled_targets import build, native
 
 pytestmark = [  # a few draws of a short run
@@ -138,6 +137,9 @@ def test_running_predictions_are_those_of_the_draws(name):
     np.testing.assert_allclose(
         streamed.prediction.mean, kept.predict(GRID).mean, rtol=1e-5, atol=1e-6
     )
-    # the verdict reads the noise where it is, not the last parameter
-    noise = verdicts.log_noise_of(kept.predictive, kept.positions)
-    assert noise.tobytes() == t.unravel(kept.positions)["log_noise"].tobytes()
+    # the monitor reads the noise where it is, not the last parameter
+    counts = kept.settings["monitored"]
+    noise = kept.monitored[:, :, counts["predictions"] :][:, :, : counts["log noise"]]
+    assert np.array_equal(
+        noise, np.float64(t.unravel(kept.positions)["log_noise"]).reshape(noise.shape)
+    )

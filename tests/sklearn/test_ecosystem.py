@@ -88,7 +88,7 @@ def _stop_workers() -> None:
 @pytest.mark.parametrize("method", ["nuts", "ensemble"])
 @pytest.mark.parametrize("around", ["nothing", "pipeline", "search"])
 def test_warnings_point_at_the_line_that_fits(around: str, method: str) -> None:
-    sizes = {"draws": 10, "warmup": 10} if method == "nuts" else {"epochs": 20}
+    sizes = {"draws": 30, "warmup": 2} if method == "nuts" else {"epochs": 20}
     model = BNNRegressor((4,), method=method, random_state=0, **sizes)
     if around == "pipeline":
         model = make_pipeline(StandardScaler(), model)

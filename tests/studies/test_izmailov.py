@@ -14,10 +14,10 @@ import pytest
 
 from studies.izmailov import cost, figures, page, problems, shift
 from studies.izmailov.command import main
+from studies.izmailov.outcomes import NO, UNKNOWN, YES, Outcome, above, every, interval, within
 from studies.izmailov.record import judged, make
 from studies.izmailov.sizes import PAPER, SIZES, TEST
 from studies.izmailov.study import Study, Task
-from studies.izmailov.verdicts import NO, UNKNOWN, YES, Verdict, above, every, interval, within
 from tests.structure.graph import circles, imports, modules
 from tests.support.paths import ROOT
 
@@ -51,7 +51,7 @@ def test_within(values, expected):
 
 
 def test_every_takes_the_worst():
-    yes, no, unknown = (Verdict(status, "") for status in (YES, NO, UNKNOWN))
+    yes, no, unknown = (Outcome(status, "") for status in (YES, NO, UNKNOWN))
     assert every([yes, yes]).status == YES
     assert every([yes, unknown]).status == UNKNOWN
     assert every([unknown, no]).status == NO
@@ -75,7 +75,7 @@ def test_a_whole_run_has_every_figure(whole):
     found = answers(whole)
     assert set(found) == set(figures.NAMES)
     for result in found.values():
-        assert all(one["verdict"] in (YES, NO, UNKNOWN) for one in result["claims"])
+        assert all(one["outcome"] in (YES, NO, UNKNOWN) for one in result["claims"])
         assert all(len(row) == len(result["head"]) for row in result["rows"])
     assert not list((whole / "test-small-digits" / "chains").iterdir())
 

@@ -152,7 +152,7 @@ def fits(target):
     return found
 
 
-@pytest.mark.filterwarnings("ignore:.*expected chains within 20 prior")
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 def test_every_method_and_its_predictions(tmp_path):
     first, second, control = (fits(target) for target in pair())
     for name in first:

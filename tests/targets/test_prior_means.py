@@ -314,5 +314,5 @@ def test_chains_are_far_from_the_mean():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         hmc.sample(2, chains=1, init=np.full((1, MODEL.dim), 5.0), progress=False)
-    with pytest.warns(RibbitWarning, match="within 20 prior standard deviations"):
+    with pytest.warns(RibbitWarning, match="a chain is .* prior standard deviations away"):
         hmc.sample(2, chains=1, init=np.zeros((1, MODEL.dim)), progress=False)

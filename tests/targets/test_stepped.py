@@ -71,13 +71,13 @@ def test_collapsed_noise_is_a_line_of_the_verdict(rng):
         target = posterior(y)
     draws = sampled(target, raw=-30.0)
     summary = draws.summary()
-    assert "min_sd=0.36" in summary.verdict
+    assert "min_sd=0.36" in summary.message
     row = next(row for row in summary.rows if "noise sd" in row.name)
     assert (row.value, row.good) == ("100.0%", False)
     # controls: a network that has not collapsed, and one that cannot
-    assert "min_sd" not in sampled(target, raw=0.0).summary().verdict
+    assert "min_sd" not in sampled(target, raw=0.0).summary().message
     floored = posterior(y, rb.HeteroscedasticGaussian(min_sd=0.36))
-    assert "min_sd" not in sampled(floored, raw=-30.0).summary().verdict
+    assert "min_sd" not in sampled(floored, raw=-30.0).summary().message
 
 
 def sampled(target, raw):

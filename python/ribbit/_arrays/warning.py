@@ -23,9 +23,17 @@ _here = threading.local()
 
 @contextlib.contextmanager
 def warnings_to(take: Callable[[str, type[RibbitWarning]], None]) -> Iterator[None]:
-    """Give this thread's warnings to `take` in the block, and show none."""
+    """Give this thread's warnings to `take` in the block, and show none but those it issues."""
     before = getattr(_here, "take", None)
-    _here.take = take
+
+    def given(message: str, category: type[RibbitWarning]) -> None:
+        _here.take = before
+        try:
+            take(message, category)
+        finally:
+            _here.take = given
+
+    _here.take = given
     try:
         yield
     finally:

@@ -153,7 +153,7 @@ def _sample(
 
 def _outcome(job: Job) -> str:
     chains, draws, _ = job.draws.positions.shape
-    return f"{chains} chains of {draws} draws in {job.seconds:.1f} s. {job.summary.verdict}"
+    return f"{chains} chains of {draws} draws in {job.seconds:.1f} s. {job.summary.message}"
 
 
 def _linear(x: Array, y: Array, x_new: Array) -> tuple[Array, float]:

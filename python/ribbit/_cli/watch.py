@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from ribbit.results.draws import Draws
+from ribbit.results.outcome import divergences
 from ribbit.results.store.lock import writer
-from ribbit.results.verdicts import divergences
-from ribbit.samplers.run.progress_view import format_line, render_table
+from ribbit.samplers.run.progress_view import format_line
 
 __all__ = ["snapshot", "watch"]
 
 _RECENT = 100  # draws that acceptance and step size are means of
-_JUDGED = 1 << 28  # numbers in draws: beyond, reading them again and again would disturb the run
+_LARGE = 1 << 28  # numbers in draws: beyond, reading them again and again would disturb the run
 
 
 def watch(
@@ -29,45 +28,24 @@ def watch(
     once: bool = False,
     sleep: Callable[[float], object] = time.sleep,
 ) -> None:
-    """Show a run until it has ended, or nobody writes it any more.
+    """Print a line every so many seconds until a run has ended, then its summary.
 
-    In a terminal with rich a table that is drawn anew, else a line each time; then the summary of
-    what there is, R-hat and divergences included, and its verdict.
-
-    Parameters
-    ----------
-    path : Path
-        Folder of a run or of a fit.
-    read : callable
-        `ribbit.open_run`.
-    every : float
-        Seconds between two looks.
-    once : bool
-        Look once.
-    sleep : callable
-        Waits for some seconds.
-
-    Raises
-    ------
-    FileNotFoundError
-        Without a run in the folder.
-    DataError
-        For a damaged one.
+    read: `ribbit.open_run`. Raises FileNotFoundError without a run, DataError for a damaged one.
     """
-    display = _display()
+    found = None
     try:
         while True:
             alive = writer(path)
             found = read(path)
-            ended = found.complete or alive is None
-            display.show(found, path)
-            if ended or once:
+            print(_line(found, path), flush=True)
+            if found.complete or alive is None or once:
                 break
             sleep(every)
     finally:
-        display.close()
+        if found is not None:
+            print(_outcome(found))
     if not found.complete and alive is None:
-        print(f"nobody writes {path} now; the same line goes on, with store={str(path)!r}")
+        print(f"No process writes {path}. Run the same line again, with store={str(path)!r}.")
 
 
 def snapshot(draws: Draws) -> dict[str, Any]:
@@ -108,13 +86,13 @@ def snapshot(draws: Draws) -> dict[str, Any]:
     return found
 
 
-def _verdict(found: Any) -> str:
-    """Return the summary of what there is, where that does not take long."""
+def _outcome(found: Any) -> str:
+    """Return the summary of the draws so far, if that does not take long."""
     if isinstance(found, Draws):
         if len(found) < 4:
-            return "no draws to judge yet"
-        if found.positions.size > _JUDGED:
-            return "python -m ribbit summary judges so many draws"
+            return "no summary yet: fewer than 4 draws per chain"
+        if found.positions.size > _LARGE:
+            return "python -m ribbit summary prints the summary of so many draws"
     text: str = found.summary().text
     return text
 
@@ -123,49 +101,3 @@ def _line(found: Any, path: Path) -> str:
     if isinstance(found, Draws):
         return format_line(snapshot(found))
     return f"{path}: {'a whole fit' if found.complete else 'a fit that goes on'}"
-
-
-class _Lines:
-    """A line for each look, and the summary at the end."""
-
-    def __init__(self) -> None:
-        self._last: Any = None
-
-    def show(self, found: Any, path: Path) -> None:
-        print(_line(found, path), flush=True)
-        self._last = found
-
-    def close(self) -> None:
-        if self._last is not None:
-            print(_verdict(self._last))
-
-
-class _Table:
-    """A table that is drawn anew, the summary below it."""
-
-    def __init__(self) -> None:
-        from rich.live import Live
-
-        self._live = Live(auto_refresh=False)
-        self._live.start()
-
-    def show(self, found: Any, path: Path) -> None:
-        from rich.console import Group
-        from rich.text import Text
-
-        head = (
-            render_table(snapshot(found)) if isinstance(found, Draws) else Text(_line(found, path))
-        )
-        self._live.update(Group(head, Text(_verdict(found))), refresh=True)
-
-    def close(self) -> None:
-        self._live.stop()
-
-
-def _display() -> _Lines | _Table:
-    if sys.stdout is not None and sys.stdout.isatty():  # None under pythonw
-        try:
-            return _Table()
-        except ImportError:
-            pass
-    return _Lines()

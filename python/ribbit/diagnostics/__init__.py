@@ -19,9 +19,10 @@ from ribbit._arrays.keywords import explain
 from ribbit.errors import ShapeError
 from ribbit.metrics import class_probabilities
 from ribbit.results.convergence import ess_block, mcse_block, nested_rhat_block, rhat_block
+from ribbit.results.outcome import RHAT as RHAT
+from ribbit.results.outcome import divergences as divergences
 from ribbit.results.streaming import as_host as as_host
 from ribbit.results.streaming import by_block, by_row, positions_of
-from ribbit.results.verdicts import divergences as divergences
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -62,8 +63,9 @@ def rhat(a: npt.ArrayLike, *, method: str = "rank") -> Array:
     Returns
     -------
     (...) ndarray of float64
-        1 at convergence. NaN with fewer than two chains or four draws, where a draw is NaN, and
-        where all draws are equal. An odd number of draws drops the middle one when split.
+        1 at convergence. NaN with fewer than two chains or four draws, where a draw is NaN or
+        infinite, and where all draws are equal. An odd number of draws drops the middle one when
+        split.
 
     Raises
     ------
@@ -110,7 +112,8 @@ def nested_rhat(a: npt.ArrayLike, superchains: npt.ArrayLike, *, method: str = "
     -------
     (...) ndarray of float64
         1 at convergence, up to noise: B is at least the variance of a group's mean, that of a draw
-        over the effective draws of a group. NaN where a draw is NaN, and where all draws are equal.
+        over the effective draws of a group. NaN where a draw is NaN or infinite, and where all
+        draws are equal.
 
     Raises
     ------
@@ -179,7 +182,7 @@ def ess(a: npt.ArrayLike, *, method: str = "bulk", tail_probability: float = 0.0
     -------
     (...) ndarray of float64
         In draws; above C * D for antithetic chains (at most C * D * log10(C * D)). NaN with fewer
-        than four draws or where a draw is NaN; the number of draws where all are equal.
+        than four draws or where a draw is NaN or infinite; the number of draws where all are equal.
 
     Raises
     ------
@@ -217,7 +220,7 @@ def mcse(a: npt.ArrayLike, *, method: str = "mean") -> Array:
     Returns
     -------
     (...) ndarray of float64
-        In units of `a`. NaN with fewer than four draws or where a draw is NaN.
+        In units of `a`. NaN with fewer than four draws or where a draw is NaN or infinite.
 
     Raises
     ------

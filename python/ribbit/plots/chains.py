@@ -8,7 +8,7 @@ import numpy as np
 
 from ribbit import diagnostics
 from ribbit._arrays import checks
-from ribbit.diagnostics import as_host, divergences
+from ribbit.diagnostics import RHAT, as_host, divergences
 from ribbit.plots.style import COLORS, GREY, finish, has, new_axes
 
 if TYPE_CHECKING:
@@ -104,7 +104,8 @@ def rhat_histogram(draws: Any, x: npt.ArrayLike, *, ax: Axes | None = None) -> A
     Returns
     -------
     matplotlib.axes.Axes
-        Split R-hat without ranks for both; the dotted line is 1.1.
+        Split R-hat without ranks for both; the dotted line is the limit of
+        :meth:`ribbit.Draws.summary`.
 
     Examples
     --------
@@ -143,7 +144,7 @@ def rhat_histogram(draws: Any, x: npt.ArrayLike, *, ax: Axes | None = None) -> A
             alpha=0.5,
             label=f"{key}: median {np.median(value):.3f}, worst {value.max():.3f}",
         )
-    ax.axvline(1.1, color=GREY, ls=":", lw=1.2)
+    ax.axvline(RHAT, color=GREY, ls=":", lw=1.2)
     ax.set_ylim(top=1.25 * ax.get_ylim()[1])  # room for the legend
     ax.set_xlabel("split R-hat, without ranks")
     ax.set_ylabel("fraction")

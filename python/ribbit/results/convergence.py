@@ -8,6 +8,7 @@ are those of Vehtari et al. (2021), Bayesian Analysis 16, 667-718.
 from __future__ import annotations
 
 import functools
+import math
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -125,6 +126,57 @@ def _ess_plain(a: Array) -> Array:
     tau = np.maximum(-1.0 + 2.0 * head + even, 1.0 / np.log10(size))
     tau = np.where(np.isnan(rho[:, 1]), np.nan, tau)  # infinite draws
     return np.where(_constant(a), float(size), size / tau)
+
+
+def chance_limit(
+    chains: int, draws: int, count: int, superchains: npt.NDArray[np.intp] | None = None
+) -> float:
+    """Return the R-hat that the largest of `count` quantities of independent draws hardly exceeds.
+
+    R-hat^2 is 1 + (F - 1) / n for halves of n draws and an F of the halves' means, nested R-hat^2
+    is 1 + F / n for groups of n draws: here with the 99.9 % quantile of the largest of `count`
+    independent F (Paulson's approximation).
+    """
+    if draws < 4:
+        return math.nan
+    size, groups, more = draws // 2, 2 * chains, 1.0
+    if superchains is not None:
+        groups, more = int(superchains.max()) + 1, 0.0
+        size = draws * len(superchains) // groups
+    first, second = groups - 1, groups * (size - 1)
+    z = -float(lower_quantile(np.array([1e-3 / count]))[0])
+    a, b = 2.0 / (9.0 * first), 2.0 / (9.0 * second)
+    if (1.0 - b) ** 2 <= z * z * b:  # a few draws of one chain: no quantile, as if there were many
+        b = 0.0
+    root = math.sqrt((1.0 - a) ** 2 * b + (1.0 - b) ** 2 * a - z * z * a * b)
+    f = (((1.0 - a) * (1.0 - b) + z * root) / ((1.0 - b) ** 2 - z * z * b)) ** 3
+    return math.sqrt(1.0 + (f - more) / size)
+
+
+def far_below(lp: Array) -> npt.NDArray[np.intp]:
+    """Return chains whose log density (C, D) is far below that of the others.
+
+    The mean of such a chain lies below the median of the others' means by ten times (four chains:
+    twenty times) the larger of two spreads: the sd within the median chain, and half the range of
+    the others' means (eight chains or more: of their upper three quarters). Fewer than 1 % of the
+    runs whose means come from one normal law have such a chain.
+    """
+    chains, size = lp.shape
+    if chains < 4 or size < 2:
+        return np.zeros(0, np.intp)
+    with np.errstate(invalid="ignore", over="ignore"):
+        means, within = lp.mean(axis=1), lp.std(axis=1, ddof=1)
+    if not (np.isfinite(means).all() and np.isfinite(within).all()):
+        return np.zeros(0, np.intp)
+    own = median(within)
+    found = []
+    for c in range(chains):
+        others = np.sort(np.delete(means, c))
+        upper = others[len(others) // 4 if chains >= 8 else 0 :]
+        reach = (10.0 if chains > 4 else 20.0) * max(0.5 * np.ptp(upper), own)
+        if means[c] < median(others) - reach:
+            found.append(c)
+    return np.array(found, np.intp)
 
 
 def mcse_block(a: Array, *, method: str) -> Array:

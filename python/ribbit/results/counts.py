@@ -21,12 +21,8 @@ def poisson_cdf(xp: ModuleType, count: Array, rate: Array) -> Array:
     """P(y <= count) of a Poisson variable, to an absolute error of 1e-6.
 
     Below 40 the probabilities are summed, to rounding; from there on the normal approximation of
-    Peizer and Pratt (1968, JASA 63) is off by at most 8e-7, less for larger counts.
-
-    Parameters
-    ----------
-    count, rate : float64 array
-        Whole numbers >= -1, and rates >= 0; shapes broadcast.
+    Peizer and Pratt (1968, JASA 63) is off by at most 8e-7, less for larger counts. Counts are
+    whole numbers >= -1.
     """
     few = xp.clip(rate, 0.0, 700.0)  # exp(-700) is a float64; P(y < 40) is 0 beyond
     term = xp.exp(-few)

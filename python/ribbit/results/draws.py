@@ -14,10 +14,10 @@ from ribbit._arrays.namespace import host_dtype, refuse_device_array, to_host
 from ribbit._arrays.tables import html_table
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array, Predictive
-from ribbit.results import archive, verdicts
+from ribbit.results import archive
 from ribbit.results.datatree import to_datatree
+from ribbit.results.outcome import divergences, summary_of_draws
 from ribbit.results.prediction import Prediction
-from ribbit.results.running import inputs
 from ribbit.results.store.stored import StoredStatistics
 from ribbit.results.summary import Summary
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ribbit.results.state import AnyState
 
 __all__ = ["Draws"]
-
-_JUDGED = 1 << 21  # predictions that a summary holds at once, draws x rows: 16 MiB
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,8 +59,9 @@ class Draws:
         Statistics of warmup, with ``keep_warmup=True``.
     seconds : float or None
         What the run took.
-    judged : (C, D', M) array or None
-        Predictions that ``until=`` was looking at, of all draws or of some, evenly spaced.
+    monitored : (C, D', M) array or None
+        Quantities that the outcome goes by, of all draws or of some, evenly spaced:
+        ``settings["monitored"]`` counts predictions, noise and weights.
 
     Examples
     --------
@@ -89,7 +88,7 @@ class Draws:
     warmup_positions: Array | None = None
     warmup_stats: dict[str, Array] | None = None
     seconds: float | None = None
-    judged: Array | None = None
+    monitored: Array | None = None
 
     def __post_init__(self) -> None:
         name = "Draws"
@@ -145,7 +144,7 @@ class Draws:
         if len(self) and "acceptance_rate" in self.stats:
             facts["acceptance"] = f"{np.nanmean(to_host(self.stats['acceptance_rate'])):.2f}"
         if "diverging" in self.stats:
-            facts["divergences"] = str(int(to_host(verdicts.divergences(self.stats)).sum()))
+            facts["divergences"] = str(int(to_host(divergences(self.stats)).sum()))
         return facts
 
     def __repr__(self) -> str:
@@ -166,26 +165,26 @@ class Draws:
             facts["seconds"] = f"{self.seconds:.1f}"
         return html_table("Draws", facts.items())
 
-    def summary(self, x: Array | None = None) -> Summary:
+    def summary(self, x: Array | None = None, *, weights: bool = False) -> Summary:
         """Say whether the chains have converged, and what to do next.
 
         Parameters
         ----------
         x : (N, ...) array, optional
-            Inputs whose predictions are judged: what matters, and may have converged where single
-            weights have not. Of many rows some, evenly spaced (`diagnostics.predictive_rhat` takes
-            all). Without x, the predictions that ``sample(until=...)`` was looking at, else some
-            of ``sample(predict_at=...)``, else the log density and the log of a learned noise
-            alone.
+            Further inputs whose predictions are checked; of many rows some, evenly spaced
+            (`diagnostics.predictive_rhat` takes all). The summary always checks predictions at
+            some training inputs and at points between them.
+        weights : bool
+            Add R-hat and effective draws of the weights of every layer to the table.
 
         Returns
         -------
         Summary
-            A table (``print``, ``rich.print``, notebooks) with ``converged``, ``verdict``,
-            ``rows`` and ``text``. Converged means that R-hat, rank-normalised over split chains
-            (Vehtari et al. 2021), is at most 1.05, or in short runs what independent draws hardly
-            ever exceed, and that no chain diverged in more than 1 % of its draws. R-hat of a
-            single chain is that of its halves.
+            A table (``print``, ``rich.print``, notebooks) with ``outcome``, ``message``,
+            ``converged``, ``rows`` and ``text``. A chain has not converged if R-hat
+            (rank-normalised, split chains; Vehtari et al. 2021) of a monitored quantity is above
+            1.05, or if another row fails. Fewer than 100 effective draws, bulk or tail, are "too
+            short to tell".
 
         Raises
         ------
@@ -198,25 +197,16 @@ class Draws:
         >>> target = rb.Posterior(
         ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
         ... )
-        >>> draws = rb.HMC(target).sample(50, warmup=50, seed=1, progress=False)
-        >>> verdict = draws.summary(x)
-        >>> verdict.converged in (True, False)
+        >>> draws = rb.HMC(target).sample(500, seed=1, progress=False)
+        >>> found = draws.summary()
+        >>> found.outcome in ("converged", "predictions converged, weights did not")
         True
-        >>> print(verdict.title)
-        HMC: 4 chains x 50 draws
+        >>> print(found.title)
+        HMC: 4 chains x 500 draws
         """
-        predictions: Any | None = None
         if x is not None:
             self.predict(x)  # checks both
-            rows = inputs("Draws.summary", x, self.predictive)
-            most = max(1, _JUDGED // (self.positions.shape[0] * self.positions.shape[1]))
-            rows = rows[:: -(-rows.shape[0] // most), ...]
-            predictions = self.predict(rows, keep=True).samples
-        elif self.judged is not None:
-            predictions = self.judged
-        elif self.prediction is not None and self.prediction.running is not None:
-            predictions = self.prediction.running.traced
-        return verdicts.summary_of_draws(self, predictions)
+        return summary_of_draws(self, x, weights=weights)
 
     def predict(self, x: Array, *, keep: bool = False) -> Prediction:
         """Predictions at new inputs, from all draws of all chains.
@@ -292,8 +282,8 @@ class Draws:
         if self.warmup_positions is not None:
             arrays["warmup_positions"] = to_host(self.warmup_positions)
             archive.put(arrays, "warmup_stats", self.warmup_stats or {})
-        if self.judged is not None:
-            arrays["judged"] = to_host(self.judged)
+        if self.monitored is not None:
+            arrays["monitored"] = to_host(self.monitored)
         running = None if self.prediction is None else self.prediction.running
         gathered: dict[str, Any] | None = None
         if running is not None:

@@ -26,7 +26,7 @@ from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array, Predictive
 from ribbit.results import archive
 from ribbit.results.draws import Draws
-from ribbit.results.fit_verdicts import History, summary_of_fit
+from ribbit.results.outcome import History, summary_of_fit
 from ribbit.results.prediction import Prediction
 from ribbit.results.summary import Row, Summary
 
@@ -49,7 +49,7 @@ class Fit:
 
     def summary(self) -> Summary:
         """Say whether the objective has settled, and what to do next."""
-        return summary_of_fit(self, repr(self))
+        return summary_of_fit(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one file, as :meth:`Draws.save` does; :func:`ribbit.load_fit` reads it.
@@ -233,7 +233,7 @@ class MeanField(Fit):
             "MeanField.draws", "num_draws", num_draws, minimum=1, maximum=2**32 - 1
         )
         positions = self.sample(count, seed)[None, ...]
-        return drawn(positions, self.predictive, self.settings, seed)
+        return drawn(self, positions, self.predictive, seed)
 
     def predict(self, x: Array, num_draws: int = 1000, *, seed: int = 0) -> Prediction:
         """Predictions at new inputs, from draws that are made while they are used.
@@ -300,15 +300,17 @@ def packed_weights(
 
 
 def drawn(
-    positions: Array, predictive: Predictive | None, settings: dict[str, Any], seed: int
+    fit: Any, positions: Array, predictive: Predictive | None, seed: int, **more: Any
 ) -> Draws:
     """Draws of a fit: positions (C, S, P), no statistics, no state to go on from."""
+    found = fit.summary()
+    own = {"seed": seed, "chains": list(range(positions.shape[0]))}
     return Draws(
         positions=positions,
         stats={},
         complete=True,
         state=None,
-        settings={**settings, "seed": seed, "chains": list(range(positions.shape[0]))},
+        settings={**fit.settings, **more, **own, "fit": [found.outcome, found.message]},
         predictive=predictive,
     )
 
@@ -394,7 +396,7 @@ class DropoutFit(Fit):
         xp = namespace(self.theta)
         positions = xp.broadcast_to(self.theta, (1, count, self.theta.shape[0]))
         predictive = self.target.mask_predictive(seed, masks, self.rates)
-        return drawn(positions, predictive, {**self.settings, "masks": masks}, seed)
+        return drawn(self, positions, predictive, seed, masks=masks)
 
     def predict(
         self, x: Array, num_draws: int = 1000, *, seed: int = 0, masks: str = "row"
@@ -488,7 +490,7 @@ class EnsembleFit(Fit):
             )
             members = positions.shape[0]
             positions = self._members(np.minimum((u[0] * members).astype(np.int64), members - 1))
-        return drawn(positions[None, ...], self.predictive, self.settings, seed)
+        return drawn(self, positions[None, ...], self.predictive, seed)
 
     def predict(self, x: Array) -> Prediction:
         """Return ``draws().predict(x)``: every member once."""

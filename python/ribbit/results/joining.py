@@ -19,7 +19,7 @@ from ribbit._arrays.namespace import host_dtype, namespace, to_host
 from ribbit.protocols import Array
 from ribbit.results.draws import Draws
 from ribbit.results.lazy import join_arrays
-from ribbit.results.modes import superchains_of
+from ribbit.results.outcome import superchains_of
 from ribbit.results.prediction import Prediction
 from ribbit.results.state import AnyState
 
@@ -29,6 +29,7 @@ _NAME = "concatenate"
 _AXES = {"chains": 0, "draws": 1}
 # Settings in which runs of one sampler may differ.
 _FREE = {"num_draws", "chains", "seed", "start", "stopped", "until", "joined", "versions", "pilot"}
+_FREE |= {"monitored", "faults", "caller"}
 
 
 def concatenate(draws: Sequence[Draws], axis: str = "draws") -> Draws:
@@ -114,7 +115,7 @@ def _joined(parts: tuple[Draws, ...], axis: str) -> Draws:
         warmup_positions=warm_positions,
         warmup_stats=warm_stats,
         seconds=sum(seconds) if len(seconds) == len(parts) else None,
-        judged=_judged(parts, number),
+        monitored=_monitored(parts, number),
     )
 
 
@@ -218,21 +219,15 @@ def _stats(parts: list[dict[str, Array]], axis: int) -> dict[str, Array]:
     return {name: join_arrays([part[name] for part in parts], axis) for name in parts[0]}
 
 
-def _judged(parts: tuple[Draws, ...], axis: int) -> Array | None:
-    """Join what until= was looking at, where it was the same share of the draws."""
-    found = [part.judged for part in parts if part.judged is not None]
-    if len(found) < len(parts):
+def _monitored(parts: tuple[Draws, ...], axis: int) -> Array | None:
+    """Join what was monitored, if at the same inputs and at the same share of the draws."""
+    found = [part.monitored for part in parts if part.monitored is not None]
+    how = [part.settings.get("monitored", {}) for part in parts]
+    every = int(how[0].get("every", 1))
+    even = axis == 0 or all(len(part) % every == 0 for part in parts[:-1])
+    if len(found) < len(parts) or how.count(how[0]) < len(how) or not even:
         return None
-    shapes = [one.shape for one in found]
-    even = all(
-        shape[1] * len(parts[0]) == shapes[0][1] * len(part)
-        for shape, part in zip(shapes, parts, strict=True)
-    )
-    same = all(shape[2] == shapes[0][2] for shape in shapes)
-    at = [part.settings.get("until") for part in parts]
-    return (
-        np.concatenate(found, axis=axis) if even and same and at.count(at[0]) == len(at) else None
-    )
+    return np.concatenate(found, axis=axis)
 
 
 def _settings(parts: tuple[Draws, ...], axis: str) -> dict[str, Any]:
@@ -251,6 +246,8 @@ def _settings(parts: tuple[Draws, ...], axis: str) -> dict[str, Any]:
         settings.pop("until", None)
         settings.pop("stopped", None)
     settings.pop("start", None)
+    faults = [part.settings.get("faults", {}) for part in parts]
+    settings["faults"] = {k: max(f.get(k, 0.0) for f in faults) for k in set().union(*faults)}
     return settings if start is None else {**settings, "start": start}
 
 

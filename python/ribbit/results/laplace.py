@@ -16,11 +16,11 @@ from ribbit._arrays.keywords import explain
 from ribbit._arrays.namespace import refuse_device_array, require_memory
 from ribbit.protocols import Array, Predictive
 from ribbit.results.draws import Draws
-from ribbit.results.fit_verdicts import History, summary_of_fit
 from ribbit.results.fits import Fit, drawn, packed_weights
 from ribbit.results.normal_prediction import NormalPrediction
+from ribbit.results.outcome import History, summary_of_fit
 from ribbit.results.prediction import Prediction
-from ribbit.results.summary import Row, Summary
+from ribbit.results.summary import CONVERGED, NOT, Row, Summary
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -103,10 +103,10 @@ class LaplaceFit(Fit):
     tuning: dict[str, npt.NDArray[np.float64]] = field(default_factory=dict)
 
     advice: ClassVar[str] = (
-        "train longer (init=fit.mean starts another fit there), let the learning rate fall "
+        "train longer (init=fit.mean starts another fit there) and let the learning rate fall "
         "(schedule=rb.schedules.cosine(num_steps))"
     )
-    climb: ClassVar[str] = f"{advice}, or climb the rest with polish=100"
+    climb: ClassVar[str] = f"{advice[0].upper()}{advice[1:]}, or climb the rest with polish=100"
 
     def __post_init__(self) -> None:
         records.check(self, mean="P", factor="Q Q")
@@ -153,12 +153,16 @@ class LaplaceFit(Fit):
 
     def summary(self) -> Summary:
         """Say whether the mean is a mode, and what to do next."""
-        base = summary_of_fit(self, repr(self))
+        base = summary_of_fit(self)
         if not self.factor.size:
             return base
         near, wanted = self.at_mode, f"at most {self._wanted:.3g}"
         rows = [
-            *base.rows,
+            # Newton's steps ended the training of all parameters.
+            *(
+                row._replace(wanted="", good=None) if self.subset == "all" else row
+                for row in base.rows
+            ),
             Row("nats to the mode", f"{self.newton_decrement:.2g}", wanted, near),
             Row("log evidence", f"{self.log_evidence:.6g}"),
             Row(
@@ -168,14 +172,17 @@ class LaplaceFit(Fit):
         ]
         for name, values in self.tuning.items():
             rows.append(Row(f"tuned {name}", f"{values[0]:.4g} -> {values[-1]:.4g}"))
+        outcome, text = CONVERGED, "Converged: the Gaussian lies at a mode."
         if not near:
-            return Summary(base.title, tuple(rows), False, f"The mean is no mode: {self.climb}.")
-        text = "The Gaussian lies at a mode, as far as its own curvature tells."
-        if self.subset != "last_layer" or base.converged:
-            return Summary(base.title, tuple(rows), True, text)
-        # Newton's steps have moved the last layer alone: the others are where training left them.
-        text = f"The Gaussian lies at a mode of the last layer. The layers below: {base.verdict}"
-        return Summary(base.title, tuple(rows), base.converged, text)
+            own = "Raise epochs=, or give options={'polish': 100}"
+            way = own if "caller" in self.settings else self.climb
+            outcome, text = NOT, "Not converged: the mean is no mode, because a Newton step gains "
+            text += f"{self.newton_decrement:.2g} nats. {way}."
+        elif self.subset == "last_layer" and not base.converged:
+            # Newton's steps have moved the last layer alone.
+            outcome = base.outcome
+            text = f"{base.message} This holds for the layers below the last one."
+        return Summary(base.title, tuple(rows), outcome, text)
 
     def _packed(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what a file holds: header and arrays."""
@@ -228,7 +235,7 @@ class LaplaceFit(Fit):
         dim = int(self.mean.shape[0])
         require_memory(name, np, count * dim, self.mean.dtype, f"{count} draws of {dim} parameters")
         positions = self._drawn(np.arange(count, dtype=np.uint32), key)
-        return drawn(positions[None, ...], self.predictive, self.settings, seed)
+        return drawn(self, positions[None, ...], self.predictive, seed)
 
     def predict(
         self, x: Array, num_draws: int = 1000, *, seed: int = 0, linearized: bool = True

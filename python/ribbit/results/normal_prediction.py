@@ -58,10 +58,11 @@ class NormalPrediction(Prediction):
         """Draw y at all rows: for each sample weights, and its noise; see `Prediction.sample`."""
         return self._by_draws().sample(num_samples, seed=seed)
 
-    def _quantiles_of_mean(self, function: str, levels: list[float]) -> Array:
+    def _quantiles(self, function: str, levels: list[float], *, noise: bool) -> Array:
         from statistics import NormalDist  # not with ribbit: slow to load
 
-        del function
+        if noise:
+            return super()._quantiles(function, levels, noise=noise)
         mean, sd, _ = self._spread(self._x)
         standard = NormalDist()
         ends = {0.0: -np.inf, 1.0: np.inf}

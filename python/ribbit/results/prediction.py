@@ -37,7 +37,6 @@ __all__ = ["Prediction"]
 _CHUNK = 1 << 20
 # Values that one function of NumPy works on, which no signal interrupts: about 20 ms of a sort.
 _PART = 1 << 18
-_UNSET: object = object()
 
 
 class Prediction:
@@ -186,15 +185,13 @@ class Prediction:
         shaped = xp.reshape(values, (draws, chains, *values.shape[1:]))
         return self._shaped(xp.permute_dims(shaped, (1, 0, 2, 3)))
 
-    def quantile(self, q: float | Sequence[float], *, noise: object = _UNSET) -> Array:
+    def quantile(self, q: float | Sequence[float]) -> Array:
         """Quantiles of y: of the mixture of the draws' noise, so of what will be observed.
 
         Parameters
         ----------
         q : float or (Q,)
             In (0, 1).
-        noise
-            Refused: :meth:`mean_quantile` gives the quantiles without noise.
 
         Returns
         -------
@@ -215,11 +212,6 @@ class Prediction:
         interval : two of them.
         """
         name = "Prediction.quantile"
-        if noise is not _UNSET:
-            raise TypeError(
-                f"[{name}] expected no noise=, got noise={noise!r}: quantile and interval are of "
-                "y and include the noise; mean_quantile and mean_interval are of the function"
-            )
         levels, single = probabilities(name, q, ends=False)
         result = self._quantiles(name, levels.tolist(), noise=True)
         return result[0, ...] if single else result

@@ -17,19 +17,15 @@ if TYPE_CHECKING:
 __all__ = ["probabilities", "sorted_quantile"]
 
 
-def probabilities(
-    function: str, q: object, *, ends: bool, argument: str = "q"
-) -> tuple[npt.NDArray[np.float64], bool]:
+def probabilities(function: str, q: object, *, ends: bool) -> tuple[npt.NDArray[np.float64], bool]:
     """Return q as (Q,) float64 and whether it was one number; `ends` lets 0 and 1 in."""
-    raw = checks.numeric(function, argument, q)
+    raw = checks.numeric(function, "q", q)
     if raw.ndim > 1 or raw.size == 0:
-        raise ValueError(
-            f"[{function}] expected {argument} as a number or (Q,), got shape {raw.shape}"
-        )
+        raise ValueError(f"[{function}] expected q as a number or (Q,), got shape {raw.shape}")
     array = raw.astype(np.float64)
     good = (array >= 0.0) & (array <= 1.0) if ends else (array > 0.0) & (array < 1.0)
     interval = "[0, 1]" if ends else "(0, 1)"
-    checks.all_true(function, f"{argument} in {interval}", argument, array, good)
+    checks.all_true(function, f"q in {interval}", "q", array, good)
     return np.atleast_1d(array), array.ndim == 0
 
 

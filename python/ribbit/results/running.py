@@ -34,8 +34,6 @@ ARRAYS = ("mean", "noise_sd", "probs", "noise_scale")
 
 # Multiply-adds per call while sampling: about 20 ms, so that Ctrl-C is noticed.
 _CALL = 4 * 10**8
-# What is kept for R-hat: predictions of a draw, and draws of all chains, evenly spaced.
-_TRACED, _TRACED_DRAWS = 8, 4096
 # Bytes of the predictions that are kept where draws are not, of all chains.
 _KEPT = 1 << 26
 # Arrays of Moments that a file holds.
@@ -229,18 +227,14 @@ class RunningPrediction:
         # Every thin-th draw of all chains, (C, N, K); None: no draw is kept.
         self._kept: list[PredictiveTerms] | None = [] if keep else None
         self._thin = 1
-        self._dim, self._size = dim, 1
-        self._every: int | None = None  # draws between traced ones, where it grows
-        self._traced: list[Array] = []
+        self._dim = dim
         self._function = function
         self.shape: tuple[int, ...] = ()  # of what a draw predicts, (N, K)
         self.dtype = ""
 
-    def prepare(self, theta: Array, num_draws: int, guard: _Guard, *, at_most: bool) -> None:
-        """Check the inputs before `num_draws`, or at most so many, of each chain (C, P) come."""
+    def prepare(self, theta: Array, guard: _Guard) -> None:
+        """Check the inputs before draws of chains (C, P) come."""
         chains = theta.shape[0]
-        self._size = chains * num_draws
-        self._every = 1 if at_most else None
         one = self._part(theta[:1, :], slice(0, 1), guard)[0].values
         outputs = self.x.shape[0] * math.prod(one.shape[2:])
         self.shape, self.dtype = (self.x.shape[0], *one.shape[2:]), host_dtype(one).name
@@ -249,28 +243,6 @@ class RunningPrediction:
             self._function, namespace(one), (4 + chains) * outputs, np.float64, "predictive moments"
         )
         self.evaluate(theta[:1, :], guard)
-
-    @property
-    def traced(self) -> Array | None:
-        """Some predictions of some draws in their order, (C, D', M); None without a draw."""
-        if not self._traced:
-            return None
-        xp = namespace(self._traced[0])
-        return xp.stack(self._traced, axis=1)
-
-    def _trace(self, values: Array) -> None:
-        """Keep a few of the values (C, N, K): what R-hat is computed of after the run."""
-        xp, chains = namespace(values), values.shape[0]
-        done = self.moments.count // chains  # this draw counted
-        every = self._every or -(-self._size // _TRACED_DRAWS)
-        if self._every is not None and len(self._traced) * chains >= 2 * _TRACED_DRAWS:
-            self._traced, every = self._traced[::2], 2 * every
-            self._every = every
-        if (done - 1) % every == 0:
-            flat = xp.reshape(values, (chains, -1))
-            count = min(_TRACED, flat.shape[1])
-            places = np.linspace(0, flat.shape[1] - 1, count).astype(np.int64)
-            self._traced.append(xp.take(flat, from_host(xp, places), axis=1))
 
     @property
     def kept(self) -> PredictiveTerms | None:
@@ -317,7 +289,6 @@ class RunningPrediction:
         """Count what :meth:`evaluate` returned; chain by chain."""
         terms, density = batch
         self.moments.add(terms)
-        self._trace(terms.values)
         self._keep(terms)
         if self.density is not None and density is not None:
             self.density.add(density)
@@ -328,7 +299,6 @@ class RunningPrediction:
         other.moments = self.moments.copy()
         other.density = copy.copy(self.density)  # its arrays are replaced, not changed
         other._kept = None if self._kept is None else list(self._kept)
-        other._traced = list(self._traced)
         return other
 
     def joined(self, other: RunningPrediction, *, axis: str) -> RunningPrediction:
@@ -337,14 +307,6 @@ class RunningPrediction:
         both.moments, both.density = self.moments.joined(other.moments), None
         if self.density is not None and other.density is not None:
             both.density = self.density.joined(other.density)
-        mine, theirs, both._traced = self._traced, other._traced, []
-        if axis == "draws":
-            # as long as both are thinned alike
-            if len(mine) * other.moments.count == len(theirs) * self.moments.count:
-                both._traced = mine + theirs
-        elif len(mine) == len(theirs):
-            pairs = zip(mine, theirs, strict=True)
-            both._traced = [namespace(a).concat([a, b], axis=0) for a, b in pairs]
         both._thin = max(self._thin, other._thin)  # both are powers of two
         both._kept = None
         if self._kept is not None and other._kept is not None:
@@ -361,8 +323,6 @@ class RunningPrediction:
         """Return what a file must hold: plain values, and arrays."""
         moments, density = self.moments, self.density
         plain: dict[str, Any] = {"count": moments.count, "binary": moments._binary}
-        if self._every is not None:
-            plain["every"] = self._every
         arrays = {"x": self.x}
         arrays |= {name: getattr(moments, f"_{name}") for name in _MOMENTS}
         if density is not None:
@@ -377,28 +337,19 @@ class RunningPrediction:
 
     @staticmethod
     def unpack(
-        predictive: Predictive,
-        plain: dict[str, Any],
-        arrays: dict[str, Array],
-        traced: Array | None = None,
+        predictive: Predictive, plain: dict[str, Any], arrays: dict[str, Array]
     ) -> RunningPrediction:
         """Rebuild from :meth:`pack`; ValueError for what it cannot have returned."""
         running = RunningPrediction(
             predictive, arrays["x"], None, dim=1, keep=True, function="load_draws"
         )
-        running.restore(plain, arrays, traced)
+        running.restore(plain, arrays)
         return running
 
-    def restore(
-        self, plain: dict[str, Any], arrays: dict[str, Array], traced: Array | None
-    ) -> None:
+    def restore(self, plain: dict[str, Any], arrays: dict[str, Array]) -> None:
         """Go on from :meth:`pack`, in place of a fresh start; ValueError as in `unpack`."""
         _check_packed(self.predictive.kind, plain, arrays)
         xp, moments = namespace(self.x), self.moments
-        if self._every is not None:
-            self._every = whole("every", plain["every"], below=2**40)
-        if traced is not None:
-            self._traced = [from_host(xp, traced[:, i, :]) for i in range(traced.shape[1])]
         arrays = {name: from_host(xp, value) for name, value in arrays.items()}
         moments.count, moments._binary = int(plain["count"]), bool(plain["binary"])
         for name in _MOMENTS:

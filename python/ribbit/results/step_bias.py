@@ -12,7 +12,7 @@ import numpy as np
 
 from ribbit._arrays import records
 from ribbit._arrays.keywords import explain
-from ribbit.results.summary import Row, Summary
+from ribbit.results.summary import CONVERGED, NOT, SHORT, Row, Summary
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -30,7 +30,7 @@ _SMALL = 0.25  # sds: a mean that is off by so much is as good as one of 16 draw
 class StepBias:
     """How far the terms of the log density are off, found by chains that take shorter steps.
 
-    What :meth:`ribbit.MCLMC.step_bias` gives; printed as a table with a verdict.
+    What :meth:`ribbit.MCLMC.step_bias` gives; printed as a table with its outcome.
 
     Attributes
     ----------
@@ -102,13 +102,13 @@ class StepBias:
         return np.stack([self.bias - half, self.bias + half], axis=1)
 
     def summary(self) -> Summary:
-        """Return the table with its verdict.
+        """Return the table with its outcome.
 
         Returns
         -------
         Summary
-            ``converged`` is True where the interval of each term lies within a quarter of its sd,
-            False where that of one lies outside, None where neither is so or a chain did not move.
+            The outcome is "converged" if the interval of each term lies within a quarter of its
+            sd, "not converged" if an interval lies outside, else "too short to tell".
         """
         chains = len(self.by_chain)
         rows, off, unsure = [], [], []
@@ -127,30 +127,31 @@ class StepBias:
                 unsure.append(name)
         rows.append(Row("steps of a tenth the size", f"{self.num_steps:,} a chain"))
         rows.append(Row("gradients", f"{self.num_gradients:,}"))
-        converged: bool | None = True
-        verdict = "No term is off by more than a quarter of its sd."
+        outcome = CONVERGED
+        message = "No term is off by more than a quarter of its sd."
         if self.num_still:
             rows.append(Row("chains that stayed where they were", str(self.num_still), "0", False))
-            converged = None
-            verdict = "Of chains that do not move this says nothing: their steps are to blame."
+            outcome = SHORT
+            message = "Some chains did not move, so they show nothing of the bias."
         elif off:
-            converged = False
+            outcome = NOT
             share = (
                 "a tenth has about half" if self.set_by == "energy_variance" else "half a quarter"
             )
-            verdict = (
+            message = (
                 f"The draws' {' and their '.join(off)}: take a smaller {self.set_by} ({share} of "
                 "the bias) in a new run, adjusted=True, or rb.HMC."
             )
         elif unsure:
-            converged = None
-            verdict = (
-                f"Whether the bias of the {' and the '.join(unsure)} is within a quarter of an sd "
-                "these steps do not tell: take more steps (num_steps=)"
+            outcome = SHORT
+            message = (
+                "These steps are too few to tell whether the bias of the "
+                f"{' and the '.join(unsure)} is within a quarter of an sd: take more steps "
+                "(num_steps=)"
                 f"{' or draws of more chains' if chains < 8 else ''}."
             )
-        verdict += " A bias that takes more steps than these to show is not in it."
-        return Summary(f"Bias of the steps: {chains} chains", tuple(rows), converged, verdict)
+        message += " A bias that takes more steps than these to show is not in it."
+        return Summary(f"Bias of the steps: {chains} chains", tuple(rows), outcome, message)
 
     def __str__(self) -> str:
         return self.summary().text

@@ -64,7 +64,7 @@ def by_block(
     for begin in range(0, count, block):
         part = np.ascontiguousarray(flat[:, :, begin : begin + block].transpose(2, 0, 1))
         values = part.astype(np.float64, copy=False)
-        good = ~np.isnan(values).any(axis=(1, 2))
+        good = np.isfinite(values).all(axis=(1, 2))
         if good.any():
             # constant or infinite draws make 0 / 0 and inf - inf: the answer is NaN, not a warning
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

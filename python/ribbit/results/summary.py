@@ -1,15 +1,19 @@
-"""A table of findings with a verdict: what `summary()` of draws and fits returns."""
+"""A table of findings and their outcome: what `summary()` of draws and fits returns."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ribbit._arrays.tables import html_table
 
-__all__ = ["Row", "Summary", "stopped_row"]
+__all__ = ["CONVERGED", "NOT", "PREDICTIONS", "SHORT", "Row", "Summary"]
+
+CONVERGED = "converged"
+PREDICTIONS = "predictions converged, weights did not"
+NOT = "not converged"
+SHORT = "too short to tell"
 
 _WIDTH = 78
 
@@ -21,9 +25,9 @@ class Row(NamedTuple):
     ----------
     name, value : str
     wanted : str
-        What the value should be; empty where there is nothing to want.
+        What the value should be; empty if nothing is wanted.
     good : bool or None
-        Whether it is; None where that is not known, or there is nothing to want.
+        Whether it is; None if that is not known, or nothing is wanted.
     """
 
     name: str
@@ -42,27 +46,36 @@ class Summary:
     ----------
     title : str
     rows : tuple of Row
-    converged : bool or None
-        None where nothing says.
-    verdict : str
-        One or two sentences, the next step included.
+    outcome : str
+        "converged", "predictions converged, weights did not" (usual for networks, and fine), "not
+        converged" or "too short to tell".
+    message : str
+        The outcome with its reasons, and the next step.
     """
 
     title: str
     rows: tuple[Row, ...]
-    converged: bool | None
-    verdict: str
+    outcome: str
+    message: str
+
+    @property
+    def converged(self) -> bool | None:
+        """True for the first two outcomes, False for "not converged", else None."""
+        return {NOT: False, SHORT: None}.get(self.outcome, True)
 
     @property
     def text(self) -> str:
-        """The table in plain letters, then the verdict."""
+        """The table in plain letters, then the message."""
         cells = self._cells()
-        widths = [max((len(cell[i]) for cell in cells), default=0) for i in range(3)]
+        limited = [cell for cell in cells if cell[2]] or cells  # only these align their limits
+        widths = [
+            max((len(c[i]) for c in some), default=0) for i, some in ((0, cells), (1, limited))
+        ]
         lines = [self.title]
         for cell in cells:
-            padded = (text.ljust(width) for text, width in zip(cell, widths, strict=True))
+            padded = (text.ljust(width) for text, width in zip(cell, [*widths, 0], strict=True))
             lines.append(("  " + "  ".join(padded)).rstrip())
-        return "\n".join([*lines, *textwrap.wrap(self.verdict, _WIDTH)])
+        return "\n".join([*lines, *textwrap.wrap(self.message, _WIDTH)])
 
     def __str__(self) -> str:
         return self.text
@@ -83,29 +96,14 @@ class Summary:
             style = {True: "green", False: "bold red", None: ""}[row.good]
             table.add_row(Text(row.name), Text(row.value, style=style), Text(row.wanted))
         style = {True: "green", False: "bold red", None: ""}[self.converged]
-        return Group(table, Text(self.verdict, style=style))
+        return Group(table, Text(self.message, style=style))
 
     def _repr_html_(self) -> str:
         """Return the table for a notebook."""
-        return html_table(self.title, self._cells(), self.verdict)
+        return html_table(self.title, self._cells(), self.message)
 
     def _cells(self) -> list[tuple[str, str, str]]:
         return [(row.name, row.value, _wanted(row)) for row in self.rows]
-
-
-def stopped_row(settings: Mapping[str, Any]) -> Row | None:
-    """Say why a run with ``until=`` has ended; None for others."""
-    stopped, until = settings.get("stopped"), settings.get("until")
-    if not isinstance(stopped, dict) or not isinstance(until, dict):
-        return None
-    reason = str(stopped.get("reason"))
-    text = f"{reason} after {stopped.get('draws')} draws"
-    if stopped.get("rhat") is not None:
-        text += f": R-hat {stopped['rhat']:.3f}"
-        if stopped.get("ess") is not None:
-            text += f", {stopped['ess']:.0f} effective draws"
-    wanted = f"R-hat <= {until.get('rhat'):g}, {until.get('ess'):g} effective"
-    return Row("run ended", text, wanted, reason == "converged")
 
 
 def _wanted(row: Row) -> str:

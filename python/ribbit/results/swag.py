@@ -16,8 +16,8 @@ from ribbit._arrays.keywords import explain
 from ribbit._arrays.namespace import host_dtype, namespace, require_memory, to_host
 from ribbit.protocols import Array, Predictive
 from ribbit.results.draws import Draws
-from ribbit.results.fit_verdicts import History
 from ribbit.results.fits import Fit, drawn, packed_weights
+from ribbit.results.outcome import History
 from ribbit.results.prediction import Prediction
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class SWAGFit(Fit):
         # the draws, and the copy that lines them up
         require_memory(name, namespace(self.deviations), 2 * count * dim, dtype, what)
         positions = self._drawn(np.arange(count, dtype=np.uint32), key)
-        return drawn(positions[None, ...], self.predictive, self.settings, seed)
+        return drawn(self, positions[None, ...], self.predictive, seed)
 
     def predict(self, x: Array, num_draws: int = 1000, *, seed: int = 0) -> Prediction:
         """Return ``draws(num_draws, seed=seed).predict(x)``."""

@@ -17,11 +17,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from ribbit._arrays import checks, columns
-from ribbit.errors import ScaleWarning
+from ribbit._arrays.warning import warn
+from ribbit.errors import ConvergenceWarning, FitWarning, ScaleWarning
 from ribbit.models.layers import Activation, Dense, Dropout
 from ribbit.models.model import Model
 from ribbit.results.prediction import Prediction
-from ribbit.results.summary import Summary
+from ribbit.results.summary import NOT, Summary
 from ribbit.sklearn import methods, rows
 from ribbit.targets.likelihoods import Likelihood
 from ribbit.targets.posterior import Posterior
@@ -191,7 +192,7 @@ class BNN(BaseEstimator):
     ) -> None:
         """Fit to rows (N, D), (N,) or (N, K) and weights as :meth:`_counted` gives them.
 
-        Phases: the target; draws; the verdict on them.
+        Phases: the target; draws; their outcome.
         """
         plan = self._plan(name)
         network = self._network(name, x.shape[1], outputs)
@@ -211,8 +212,12 @@ class BNN(BaseEstimator):
         draws, fit = methods.run(plan, target, x, y, seed)
         self.posterior_, self.draws_, self.approximation_ = target, draws, fit
         self.n_draws_: int = draws.positions.shape[0] * draws.positions.shape[1]
-        found: Summary = draws.summary(methods.judged(x)) if fit is None else fit.summary()
+        found: Summary = draws.summary() if fit is None else fit.summary()
         self.summary_, self.converged_ = found, found.converged
+        if found.outcome == NOT and fit is None:
+            warn(f"[{name}] {found.message}", ConvergenceWarning)
+        elif found.outcome == NOT:
+            warn(f"[{name}] {found.message}", FitWarning)
 
     def _predicted(self, name: str, x: Any) -> Prediction:
         """Return what the draws say at rows in the user's units."""

@@ -48,7 +48,7 @@ class BNNRegressor(RegressorMixin, BNN):
         themselves. In standardised units.
     draws : int, optional
         Draws of each chain, or of a fit (default 1,000). Default of chains: from 100 on as many as
-        it takes until their predictions agree (R-hat 1.03, 400 effective draws), at most 250;
+        it takes until R-hat is at most 1.03 with 350 effective draws, at most 250;
         with "mclmc", whose draws cost less, 3,000, or what takes 32 MiB for all chains.
     chains : int, default 4
         Chains, each from a network trained for it; members of "ensemble" and "swag".
@@ -88,9 +88,11 @@ class BNNRegressor(RegressorMixin, BNN):
     approximation_ : fit or None
         What a fit has found; None for chains.
     summary_ : Summary
-        The verdict on chains (for predictions at some rows of the data) or on a fit.
+        The summary of the chains or of the fit: a table, ``outcome``, and ``message``, which says
+        what to do next.
     converged_ : bool or None
-        That of the summary; None where nothing says.
+        True if the outcome is "converged" or "predictions converged, weights did not", False if
+        it is "not converged", None if it is "too short to tell".
     n_draws_ : int
         Draws of all chains.
     n_features_in_ : int
@@ -106,7 +108,7 @@ class BNNRegressor(RegressorMixin, BNN):
     Warns
     -----
     ConvergenceWarning, FitWarning
-        Of :mod:`ribbit.errors`, where chains do not agree or a fit still rose.
+        From ``fit``: the outcome of the chains, or of the fit, is "not converged".
     ScaleWarning
         From ``fit``: a few far cells flatten a column of X or y; see
         :func:`ribbit.datasets.standardize` for the rule.

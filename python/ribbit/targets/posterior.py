@@ -685,8 +685,8 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         """Compile, ahead of the first draw, what samplers on a device launch; elsewhere do nothing.
 
         Kernels are compiled by NVRTC, once for a device's kind, and kept in
-        ``$XDG_CACHE_HOME/ribbit`` (``~/.cache/ribbit``). One gradient and one leapfrog step are
-        computed for it.
+        ``$XDG_CACHE_HOME/ribbit`` (``~/.cache/ribbit``). One gradient, one leapfrog step and
+        predictions at some rows are computed for it.
         """
         device = self._spec.backend.device
         if device is None:
@@ -695,6 +695,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         theta = self.init(chains=1)
         _, grad = self.value_and_grad(theta)
         self.leapfrog(theta, self.array_namespace.zeros_like(theta), grad, 1e-3, 1)
+        self.predictive(theta, self.inputs(32))  # as a run monitors
 
     @property
     def instruction_set(self) -> str:

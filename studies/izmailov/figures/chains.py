@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from studies.izmailov.chains import reference
+from studies.izmailov.outcomes import Claim, Outcome, above, every, within
 from studies.izmailov.pictures import COLORS, axes, finish, line
 from studies.izmailov.scores import columns, minus, scores
 from studies.izmailov.study import Arrays, Study, Task
-from studies.izmailov.verdicts import Claim, Verdict, above, every, within
 
 NAME = "chains"
 TITLE = "Numbers of chains and of draws"
@@ -50,7 +50,7 @@ def numbers(study: Study, found: dict[str, Arrays]) -> dict[str, Any]:
     return out
 
 
-def one_long(found: dict[str, Any]) -> Verdict:
+def one_long(found: dict[str, Any]) -> Outcome:
     """One chain's draws predict as the same number of several chains."""
     one = found["rows"][f"1 x {found['counts'][-1]}"]
     many = found["rows"][f"{found['chains'][1]} x {found['equal']}"]
@@ -66,7 +66,7 @@ def one_long(found: dict[str, Any]) -> Verdict:
     )
 
 
-def more_draws(found: dict[str, Any]) -> Verdict:
+def more_draws(found: dict[str, Any]) -> Outcome:
     """All draws of a chain predict better than its first."""
     first, last = (found["rows"][f"1 x {found['counts'][i]}"]["log_likelihood"] for i in (0, -1))
     return above("log likelihood, all draws minus one", minus(last, first), 0.0)

@@ -6,10 +6,10 @@ from typing import Any
 
 from studies.izmailov import approximations
 from studies.izmailov.figures import methods
+from studies.izmailov.outcomes import Claim, Outcome, above, every, within
 from studies.izmailov.pictures import axes, bars
 from studies.izmailov.scores import minus
 from studies.izmailov.study import Arrays, Study, Task
-from studies.izmailov.verdicts import Claim, Verdict, above, every, within
 
 NAME = "closeness"
 TITLE = "Agreement and total variation with HMC"
@@ -33,18 +33,18 @@ def _further(found: dict[str, Any], one: str, other: str) -> list[float]:
     return minus(found[one]["total_variation"], found[other]["total_variation"])
 
 
-def distinct(found: dict[str, Any]) -> Verdict:
+def distinct(found: dict[str, Any]) -> Outcome:
     """Compare each cheap method with other chains of HMC."""
     parts = [above(methods.LABELS[name], _further(found, name, "hmc2"), DISTINCT) for name in CHEAP]
     return every(parts)
 
 
-def similar(found: dict[str, Any]) -> Verdict:
+def similar(found: dict[str, Any]) -> Outcome:
     """Compare ensemble and SGLD."""
     return within("SGLD minus ensemble", _further(found, "sgld", "ensemble"), SIMILAR)
 
 
-def closer(found: dict[str, Any]) -> Verdict:
+def closer(found: dict[str, Any]) -> Outcome:
     """Compare ensemble and mean-field VI."""
     return above("mean-field VI minus ensemble", _further(found, "bbb", "ensemble"), 0.0)
 

@@ -9,11 +9,11 @@ import numpy as np
 from studies.izmailov import approximations
 from studies.izmailov.chains import reference
 from studies.izmailov.figures.methods import LABELS
+from studies.izmailov.outcomes import Claim, Outcome, above
 from studies.izmailov.pictures import COLORS, INK, axes, finish, line
 from studies.izmailov.scores import minus, scores
 from studies.izmailov.shift import CORRUPTIONS
 from studies.izmailov.study import Arrays, Study, Task
-from studies.izmailov.verdicts import Claim, Verdict, above
 
 NAME = "covariate_shift"
 TITLE = "Covariate shift"
@@ -66,7 +66,7 @@ def over_kinds(found: dict[str, Any], key: str, name: str, least: int = 1) -> li
 def worse_than(other: str) -> Any:
     """Judge that HMC is less accurate than another method under strong corruptions."""
 
-    def judge(found: dict[str, Any]) -> Verdict:
+    def judge(found: dict[str, Any]) -> Outcome:
         theirs, ours = (over_kinds(found, "accuracy", name, 3) for name in (other, "hmc"))
         return above(f"accuracy, {LABELS[other]} minus HMC", minus(theirs, ours), 0.0)
 

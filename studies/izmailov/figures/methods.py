@@ -8,11 +8,11 @@ import numpy as np
 
 from studies.izmailov import approximations
 from studies.izmailov.chains import probabilities
+from studies.izmailov.outcomes import Claim, Outcome, above, every
 from studies.izmailov.pictures import axes, bars
 from studies.izmailov.scores import columns, minus, scores
 from studies.izmailov.sizes import LAPTOP
 from studies.izmailov.study import Arrays, Study, Task
-from studies.izmailov.verdicts import Claim, Verdict, above, every
 
 NAME = "methods"
 TITLE = "HMC and other methods on clean test rows"
@@ -71,7 +71,7 @@ def numbers(study: Study, found: dict[str, Arrays]) -> dict[str, Any]:
 def gain(other: str) -> Any:
     """Judge that HMC has the higher log likelihood and no lower accuracy than another method."""
 
-    def judge(found: dict[str, Any]) -> Verdict:
+    def judge(found: dict[str, Any]) -> Outcome:
         ours, theirs = found["hmc"], found[other]
         gains = {key: minus(ours[key], theirs[key]) for key in ("log_likelihood", "accuracy")}
         return every(

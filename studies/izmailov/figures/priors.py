@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from studies.izmailov.chains import hmc, probabilities, reference
+from studies.izmailov.outcomes import Claim, Outcome, every, within
 from studies.izmailov.pictures import COLORS, axes, finish, line
 from studies.izmailov.scores import columns, minus, scores
 from studies.izmailov.study import Arrays, Study, Task
-from studies.izmailov.verdicts import Claim, Verdict, every, within
 
 NAME = "priors"
 TITLE = "Families and scales of the prior"
@@ -66,7 +66,7 @@ def _differences(
     ]
 
 
-def scale_hardly_matters(found: dict[str, Any]) -> Verdict:
+def scale_hardly_matters(found: dict[str, Any]) -> Outcome:
     """Compare normal priors of half and twice the scale with that of scale 1."""
     rows = dict(zip(found["scales"]["normal"], found["rows"]["normal"], strict=True))
     parts = []
@@ -76,7 +76,7 @@ def scale_hardly_matters(found: dict[str, Any]) -> Verdict:
     return every(parts)
 
 
-def family_hardly_matters(found: dict[str, Any]) -> Verdict:
+def family_hardly_matters(found: dict[str, Any]) -> Outcome:
     """Compare families of the same sd."""
     at = {family: scales.index(1.0) for family, scales in found["scales"].items()}
     normal = found["rows"]["normal"][at["normal"]]

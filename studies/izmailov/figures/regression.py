@@ -12,10 +12,10 @@ import numpy as np
 import ribbit as rb
 from studies.izmailov.chains import RHAT_BAR
 from studies.izmailov.figures.methods import LABELS
+from studies.izmailov.outcomes import Claim, Outcome, above, every
 from studies.izmailov.pictures import axes, bars
 from studies.izmailov.scores import columns, minus
 from studies.izmailov.study import Arrays, Study, Task
-from studies.izmailov.verdicts import Claim, Verdict, above, every
 
 NAME = "regression"
 TITLE = "Regression on a small table"
@@ -164,10 +164,10 @@ def numbers(study: Study, found: dict[str, Arrays]) -> dict[str, Any]:
     return out
 
 
-def gain(other: str) -> Callable[[dict[str, Any]], Verdict]:
+def gain(other: str) -> Callable[[dict[str, Any]], Outcome]:
     """Judge that HMC has the higher log likelihood and the lower RMSE."""
 
-    def judge(found: dict[str, Any]) -> Verdict:
+    def judge(found: dict[str, Any]) -> Outcome:
         ours, theirs = found["hmc"], found[other]
         likelihood = minus(ours["log_likelihood"], theirs["log_likelihood"])
         return every(

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from studies.izmailov.chains import RHAT_BAR, reference
+from studies.izmailov.outcomes import Claim, Outcome, above
 from studies.izmailov.pictures import COLORS, axes, finish
 from studies.izmailov.scores import minus
 from studies.izmailov.study import Arrays, Study, Task
-from studies.izmailov.verdicts import Claim, Verdict, above
 
 NAME = "rhat"
 TITLE = "R-hat in weight space and in function space"
@@ -43,13 +43,13 @@ def numbers(study: Study, found: dict[str, Arrays]) -> dict[str, Any]:
     return out
 
 
-def mixed(found: dict[str, Any]) -> Verdict:
+def mixed(found: dict[str, Any]) -> Outcome:
     """Judge function space alone."""
     name = f"share of predictions below {RHAT_BAR:g}"
     return above(name, found["function"]["below"], ENOUGH)
 
 
-def worse_in_weights(found: dict[str, Any]) -> Verdict:
+def worse_in_weights(found: dict[str, Any]) -> Outcome:
     """Compare the two spaces."""
     gap = minus(found["weight"]["excess"], found["function"]["excess"])
     return above("log10(R-hat - 1), weights minus predictions", gap, 0.0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from studies.izmailov.chains import RHAT_BAR, hmc, probabilities, reference
+from studies.izmailov.outcomes import Claim, Outcome, above, every, within
 from studies.izmailov.pictures import COLORS, axes, finish, line
 from studies.izmailov.scores import columns, minus, scores
 from studies.izmailov.study import Arrays, Study, Task
-from studies.izmailov.verdicts import Claim, Verdict, above, every, within
 
 NAME = "step_size"
 TITLE = "Step size and acceptance"
@@ -52,7 +52,7 @@ def numbers(study: Study, found: dict[str, Arrays]) -> dict[str, Any]:
     return out
 
 
-def falls(found: dict[str, Any]) -> Verdict:
+def falls(found: dict[str, Any]) -> Outcome:
     """Ask for a high acceptance at the smallest step and a lower one at each next."""
     each = [row["acceptance"] for row in found["rows"]]
     parts = [above("acceptance at the smallest step", each[0], HIGH)]
@@ -61,7 +61,7 @@ def falls(found: dict[str, Any]) -> Verdict:
     return every(parts)
 
 
-def same(found: dict[str, Any]) -> Verdict:
+def same(found: dict[str, Any]) -> Outcome:
     """Compare the predictions of the two smallest steps."""
     first, second = (row["log_likelihood"] for row in found["rows"][:2])
     return within("log likelihood, first minus second step", minus(first, second), DIFFERENCE)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from studies.izmailov.chains import hmc, probabilities, reference
+from studies.izmailov.outcomes import Claim, Outcome, above, every
 from studies.izmailov.pictures import COLORS, GREY, axes, finish, line
 from studies.izmailov.scores import columns, minus, scores
 from studies.izmailov.study import Arrays, Study, Task
-from studies.izmailov.verdicts import Claim, Verdict, above, every
 
 NAME = "temperature"
 TITLE = "Temperature"
@@ -41,7 +41,7 @@ def numbers(study: Study, found: dict[str, Arrays]) -> dict[str, Any]:
     return out
 
 
-def not_needed(found: dict[str, Any]) -> Verdict:
+def not_needed(found: dict[str, Any]) -> Outcome:
     """Temperature 1 predicts about as well as every lower one."""
     rows = dict(zip(found["temperatures"], found["rows"], strict=True))
     parts = []

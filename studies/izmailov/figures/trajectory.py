@@ -8,10 +8,10 @@ import numpy as np
 
 from studies.izmailov.chains import RHAT_BAR, hmc, probabilities, reference
 from studies.izmailov.figures.rhat import excess
+from studies.izmailov.outcomes import Claim, Outcome, above
 from studies.izmailov.pictures import COLORS, axes, finish, line
 from studies.izmailov.scores import columns, minus, scores
 from studies.izmailov.study import Arrays, Study, Task
-from studies.izmailov.verdicts import Claim, Verdict, above
 
 NAME = "trajectory"
 TITLE = "Trajectory length"
@@ -58,13 +58,13 @@ def _ends(found: dict[str, Any], key: str) -> tuple[list[float], list[float]]:
     return found["rows"][0][key], found["rows"][full][key]
 
 
-def mixes(found: dict[str, Any]) -> Verdict:
+def mixes(found: dict[str, Any]) -> Outcome:
     """R-hat of weights falls from the shortest length to the full one."""
     short, full = _ends(found, "weight_excess")
     return above("log10(R-hat - 1) of weights, shortest minus full", minus(short, full), 0.0)
 
 
-def predicts(found: dict[str, Any]) -> Verdict:
+def predicts(found: dict[str, Any]) -> Outcome:
     """Compare predictions of the full length and of the shortest."""
     short, full = _ends(found, "log_likelihood")
     return above("log likelihood, full minus shortest", minus(full, short), -LOSS)

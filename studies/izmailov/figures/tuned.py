@@ -10,15 +10,15 @@ from studies.izmailov import approximations
 from studies.izmailov.chains import probabilities
 from studies.izmailov.figures import methods
 from studies.izmailov.figures.priors import prior_task
+from studies.izmailov.outcomes import Claim
 from studies.izmailov.pictures import axes, bars
 from studies.izmailov.scores import columns, log_likelihood, scores
 from studies.izmailov.study import Arrays, Study, Task
-from studies.izmailov.verdicts import Claim
 
 NAME = "tuned"
 TITLE = "HMC and networks, each with its own prior scale"
 BY_HAND = (
-    "this section was added when the verdicts of the sections on methods and temperature were "
+    "this section was added when the outcomes of the sections on methods and temperature were "
     "known, and before those of priors were; the scales to choose from, those of the normal "
     "priors in the section before. The paper tunes HMC's prior variance and the weight decay of "
     "networks, too. Here each split chooses for each method by the log likelihood of every other "

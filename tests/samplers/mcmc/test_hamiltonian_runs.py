@@ -344,7 +344,7 @@ def test_a_target_that_replaces_what_completes_is_not_passed_by(monkeypatch):
     monkeypatch.setattr(rb.Posterior, "_complete", noted)
     sampler = rb.HMC(posterior())
     sampler.sample(5, warmup=4, chains=2, progress=False)
-    assert calls == [5, 6, 7, 8, 9]
+    assert calls == [0, 5, 6, 7, 8, 9]  # of the start, and of every draw
 
 
 def test_every_transition_is_reported_and_the_forecast_sees_its_own(together, monkeypatch):

@@ -95,7 +95,7 @@ def test_no_warning_from_a_plain_run(hmc):
 
 def test_chains_that_only_diverge_are_a_warning():
     target = Gaussian(SDS)
-    with pytest.warns(RibbitWarning, match=r"only diverging transitions for chain 0, 1: use a sm"):
+    with pytest.warns(RibbitWarning, match=r"100.0% of the transitions of a chain diverged"):
         HMC(target, step_size=1e3, num_leapfrog_steps=3).sample(10, warmup=0, init=START)
     HMC(target, step_size=0.1, num_leapfrog_steps=3).sample(10, warmup=0, init=START)
 
@@ -104,5 +104,5 @@ def test_steps_of_auto_that_became_too_large_ask_for_a_longer_warmup():
     """A flat law in warmup, then a narrow one."""
     wide, narrow = HMC(Gaussian([1e3 * sd for sd in SDS])), HMC(Gaussian([1e-3 * sd for sd in SDS]))
     draws = wide.sample(1, warmup=100, init=START, seed=1)
-    with pytest.warns(RibbitWarning, match=r"chain 0, 1: they went on .* needs a longer warmup"):
+    with pytest.warns(RibbitWarning, match=r"chain diverged.* longer warmup"):
         narrow.sample(10, resume=draws)

@@ -198,8 +198,8 @@ def test_the_summary_speaks_of_the_largest_depth():
     short = NUTS(target, step_size=0.01, max_tree_depth=3).sample(
         50, init=np.zeros((2, 2)), warmup=0, progress=False
     )
-    text = short.summary().text
-    assert "trajectories at the largest depth" in text
+    text = short.summary().message
+    assert "of the trajectories ended at" in text
     assert "max_tree_depth=3" in text
     assert "max_tree_depth=5" in text
     free = NUTS(target, step_size=0.5).sample(200, init=np.zeros((2, 2)), warmup=0, progress=False)

@@ -190,4 +190,4 @@ def test_what_is_refused(run):
 
 
 def test_the_summary_of_draws_says_that_there_is_this(run):
-    assert "step_bias(draws)" in run[1].summary().verdict
+    assert "step_bias(draws)" in run[1].summary().message

@@ -73,7 +73,7 @@ def test_divergences_without_nan_are_not():
         return -0.5e6 * float(q @ q), -1e6 * q
 
     run = rb.HMC(rb.CallableDensity(cliff, DIM), step_size=0.3, num_leapfrog_steps=5)
-    with pytest.warns(Warning, match="diverging") as found:
+    with pytest.warns(Warning, match="diverged") as found:
         run.sample(50, warmup=0, chains=1, init=np.zeros(DIM), progress=False)
     assert not any("NaN" in str(one.message) for one in found)
 

@@ -78,6 +78,7 @@ def test_fits_do_not_depend_on_threads_or_restarts(method):
 
 
 @NAMES
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 def test_two_threads_may_sample_from_one_target(name):
     target = made_of(name, likelihood=3).native(np.float32)
     sampler = rb.SGLD(target, step_size=1e-6, batch_size=33)
@@ -95,7 +96,7 @@ def test_two_threads_may_sample_from_one_target(name):
 
 
 @NAMES
-@pytest.mark.filterwarnings("ignore:.*expected chains within 20 prior")
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 def test_saved_draws_go_on(tmp_path, name):
     made = made_of(name, likelihood=3)
     target = made.native(np.float32)

@@ -51,6 +51,7 @@ def test_steps_are_those_of_the_oracle(case, batch, path):
         np.testing.assert_allclose(found[c], expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 def test_a_wrong_noise_is_seen_by_the_replay():
     """Control of the replay above: 1 % more noise."""
     sampler = rb.SGLD(target(), step_size=1e-3, batch_size=32)
@@ -63,6 +64,7 @@ def test_a_wrong_noise_is_seen_by_the_replay():
     assert np.abs(found.positions[0] - wrong).max() > 1e-5
 
 
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 def test_float32_steps_follow_float64():
     for make, options, _ in CASES.values():
         pair = [

@@ -37,12 +37,7 @@ _HALF = re.compile(r"\..*\.tmp|zarr\.[0-9a-f]{32}\.partial")
 class RunFolder:
     """One folder while one call writes it.
 
-    Attributes
-    ----------
-    begun : bool
-        Whether the folder holds a run that goes on.
-    seconds : float
-        What the calls before took.
+    `begun` says whether it holds a run that goes on, `seconds` how long the calls before took.
     """
 
     kind: str  # "draws" or "fit"

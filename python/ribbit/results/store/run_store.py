@@ -37,21 +37,7 @@ _MOST_WAITING = 1 << 25  # bytes of draws that wait beside those being written
 
 
 class Place(NamedTuple):
-    """Where a run is: what a checkpoint says.
-
-    Attributes
-    ----------
-    kept, warm : int
-        Draws and warmup draws.
-    state : State
-    running : RunningPrediction or None
-        Statistics of predictions.
-    seconds : float
-    settings : dict
-    watch : (dict, dict of arrays) or None
-        What ``until=`` remembers.
-    complete : bool
-    """
+    """Where a run is: the contents of a checkpoint."""
 
     kept: int
     warm: int
@@ -59,7 +45,7 @@ class Place(NamedTuple):
     running: RunningPrediction | None
     seconds: float
     settings: dict[str, Any]
-    watch: tuple[dict[str, Any], dict[str, Any]] | None
+    watch: tuple[dict[str, Any], dict[str, Any]]
     complete: bool
 
 
@@ -108,10 +94,6 @@ class StoredRecord:
         """Return that there is any room: on the disk, or `after_step` says so."""
         return sys.maxsize
 
-    def kept(self, count: int) -> Any:
-        """Return the first `count` positions."""
-        return self.upto(count)[0]
-
     def statistics(self, count: int) -> dict[str, Array]:
         """Return the first `count` entries of the statistics, (C, D) each, in memory."""
         return dict(self.upto(count)[1])
@@ -137,30 +119,14 @@ def _array(column: Column, count: int) -> StoredArray:
 
 @dataclass(frozen=True, eq=False)
 class Followed:
-    """What ranks that write no folder know of the one that rank 0 writes.
-
-    Attributes
-    ----------
-    begun : bool
-        Whether it holds a run that goes on.
-    kept : int
-        Draws that count already.
-    state : State or None
-        Where the run goes on.
-    origin, found
-        As `RunStore`'s.
-    prediction : tuple or None
-        What was gathered of the draws before, as `RunningPrediction.restore` takes it.
-    stats : dict
-        Statistics of the draws before, (C, kept) each.
-    """
+    """What ranks that write no folder know of the one that rank 0 writes; see `RunStore`."""
 
     begun: bool
     kept: int
     state: Any
     origin: dict[str, Any] | None
     found: dict[str, Any]
-    prediction: tuple[Any, Any, Any] | None
+    prediction: tuple[Any, Any] | None
     stats: dict[str, npt.NDArray[Any]]
 
     def restore(self, running: RunningPrediction | None) -> None:
@@ -172,14 +138,8 @@ class Followed:
 class RunStore(RunFolder):
     """One folder while one call of ``sample`` writes it; see RunFolder.
 
-    Attributes
-    ----------
-    kept, warm : int
-        Draws and warmup draws that count already.
-    origin : dict or None
-        How the start was found.
-    found : dict
-        Settings of the run beside its sampler's.
+    `kept` and `warm` count draws, `origin` says how the start was found, and `found` holds settings
+    of the run next to its sampler's.
     """
 
     kind = "draws"
@@ -211,9 +171,9 @@ class RunStore(RunFolder):
         return self._state
 
     def watched(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]] | None:
-        """Return what ``until=`` remembers of a run that goes on; None where it has not begun."""
+        """Return what the monitor remembers of a run that goes on; None where it has not begun."""
         found = self._header.get("run", {}).get("watch")
-        return None if found is None else (found, archive.get(self._arrays, "watch"))
+        return (found, archive.get(self._arrays, "watch")) if found else None
 
     def restore(self, running: RunningPrediction | None) -> None:
         """Put back what was gathered of the draws before."""
@@ -221,11 +181,10 @@ class RunStore(RunFolder):
         if running is not None and found is not None:
             running.restore(*found)
 
-    def _gathered(self) -> tuple[Any, Any, Any] | None:
+    def _gathered(self) -> tuple[Any, Any] | None:
         if not self.begun or self._header["prediction"] is None:
             return None
-        found = archive.get(self._arrays, "prediction")
-        return self._header["prediction"], found, self._arrays.get("traced")
+        return self._header["prediction"], archive.get(self._arrays, "prediction")
 
     def followed(self) -> Followed:
         """Return what other ranks must know."""
@@ -289,7 +248,7 @@ class RunStore(RunFolder):
             "repeated": 0,
             "state": None,
         }
-        self._begin(Place(0, 0, state, None, 0.0, settings, None, False))
+        self._begin(Place(0, 0, state, None, 0.0, settings, ({}, {}), False))
         return self._records[0], self._records[1] if len(self._records) > 1 else None
 
     @property
@@ -392,13 +351,11 @@ class RunStore(RunFolder):
         )
         arrays: dict[str, Any] = {}
         archive.put_state(arrays, header, place.state)
-        if place.watch is not None:
-            header["run"]["watch"], found = place.watch
-            archive.put(arrays, "watch", found)
+        header["run"]["watch"], found = place.watch
+        archive.put(arrays, "watch", found)
         if running is not None and running.moments.count:
             header["prediction"], found = running.pack()
             archive.put(arrays, "prediction", {k: _copied(v) for k, v in found.items()})
-            arrays["traced"] = _copied(running.traced)
         return functools.partial(self._write, header, arrays, kept, warm)
 
     def _write(self, header: dict[str, Any], arrays: dict[str, Any], kept: int, warm: int) -> None:

@@ -23,8 +23,8 @@ from ribbit.samplers.fit.training import (
     default_epochs,
     fitting,
     run_epochs,
+    warn_of_end,
     warn_of_rest,
-    warn_of_rise,
 )
 from ribbit.samplers.run import options
 from ribbit.samplers.run.interrupt import InterruptGuard
@@ -214,7 +214,7 @@ class BBB:
         Warns
         -----
         FitWarning
-            When the bound still rose at the end; ``fit.summary()`` says by how much.
+            If the bound still moved at the end; ``fit.summary()`` says by how much.
 
         Notes
         -----
@@ -256,7 +256,7 @@ class BBB:
                     name, epochs, seed, arrays, step, records, ranks, guard, progress, kept
                 )
             if found.complete:
-                warn_of_rise(name, found.history, self._num_rows)
+                warn_of_end(name, found)
             return found
 
     def _run(

@@ -9,8 +9,8 @@ from ribbit import schedules
 from ribbit._arrays import checks
 from ribbit.errors import NonFiniteError
 from ribbit.protocols import Array
-from ribbit.results.fit_verdicts import History
 from ribbit.results.fits import EnsembleFit
+from ribbit.results.outcome import History
 from ribbit.results.state import StochasticState
 from ribbit.results.store.options import Store
 from ribbit.samplers.fit.training import (
@@ -19,7 +19,7 @@ from ribbit.samplers.fit.training import (
     fitting,
     joined,
     train,
-    warn_of_rise,
+    warn_of_end,
 )
 from ribbit.samplers.run import options
 from ribbit.samplers.run.ranks import together
@@ -158,7 +158,7 @@ class DeepEnsemble:
         Warns
         -----
         FitWarning
-            When the objective still rose at the end; ``fit.summary()`` says by how much.
+            If the objective still moved at the end; ``fit.summary()`` says by how much.
 
         Notes
         -----
@@ -203,7 +203,7 @@ class DeepEnsemble:
                 raise
             fit = self._fit(state, complete=complete, history=joined(resume, history))
             if complete:
-                warn_of_rise(name, fit.history, self._stepper.num_rows or 1)
+                warn_of_end(name, fit)
             return fit
 
     def _fit(

@@ -15,11 +15,12 @@ from ribbit._arrays.threads import Interrupted
 from ribbit._arrays.warning import warn
 from ribbit.errors import FitWarning, NonFiniteError, ShapeError
 from ribbit.protocols import Array, GaussNewtonDensity
-from ribbit.results.fit_verdicts import History
 from ribbit.results.laplace import LaplaceFit, near_mode
+from ribbit.results.outcome import History
 from ribbit.results.state import StochasticState
 from ribbit.results.store.fit_store import FitStore
 from ribbit.results.store.options import Store
+from ribbit.results.summary import NOT
 from ribbit.samplers.fit.curvature import SMALL, mode_near
 from ribbit.samplers.fit.evidence import tuned
 from ribbit.samplers.fit.training import as_position, begin, epochs_of, fitting, joined, train
@@ -236,7 +237,7 @@ class LaplaceApproximation:
         Warns
         -----
         FitWarning
-            When the weights are more than half a nat from a mode, or scales did not settle.
+            If the weights are more than half a nat from a mode, or scales did not settle.
 
         Notes
         -----
@@ -378,19 +379,8 @@ class LaplaceApproximation:
 
     def _warn(self, name: str, fit: LaplaceFit) -> None:
         found = fit.summary()
-        if found.converged is not False:
-            return
-        if fit.at_mode:  # of the last layer alone
-            warn(
-                f"[{name}] expected a trained network. {found.verdict}",
-                FitWarning,
-            )
-            return
-        warn(
-            f"[{name}] expected weights at a mode, got some from which a Newton step gains "
-            f"{fit.newton_decrement:.2g} nats: {fit.climb}",
-            FitWarning,
-        )
+        if found.outcome == NOT:
+            warn(f"[{name}] {found.message}", FitWarning)
 
     def _fit(
         self,

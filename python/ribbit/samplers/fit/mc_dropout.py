@@ -12,8 +12,8 @@ from ribbit._arrays import checks, overrides
 from ribbit._arrays.namespace import from_host, is_array
 from ribbit.errors import NonFiniteError, ShapeError
 from ribbit.protocols import Array
-from ribbit.results.fit_verdicts import History
 from ribbit.results.fits import DropoutFit
+from ribbit.results.outcome import History
 from ribbit.results.state import StochasticState
 from ribbit.results.store.options import Store
 from ribbit.samplers.fit.training import (
@@ -22,7 +22,7 @@ from ribbit.samplers.fit.training import (
     fitting,
     joined,
     train,
-    warn_of_rise,
+    warn_of_end,
 )
 from ribbit.samplers.run import options
 from ribbit.samplers.run.ranks import together
@@ -167,7 +167,7 @@ class MCDropout:
         Warns
         -----
         FitWarning
-            When the objective still rose at the end; ``fit.summary()`` says by how much.
+            If the objective still moved at the end; ``fit.summary()`` says by how much.
 
         Notes
         -----
@@ -214,7 +214,7 @@ class MCDropout:
                 raise
             fit = self._fit(state, complete=complete, history=joined(resume, history))
             if complete:
-                warn_of_rise(name, fit.history, self._stepper.num_rows or 1)
+                warn_of_end(name, fit)
             return fit
 
     def _fit(

@@ -1,4 +1,4 @@
-"""Members of an ensemble on their way: attempts judged by rows held out, then steps on all rows.
+"""Members of an ensemble on their way: attempts scored by rows held out, then steps on all rows.
 
 Shapes: C chains, P parameters, N rows.
 """

@@ -10,10 +10,9 @@ import numpy as np
 from ribbit import schedules
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import namespace, require_memory, to_host
-from ribbit._arrays.warning import warn
-from ribbit.errors import FitWarning, NonFiniteError
+from ribbit.errors import NonFiniteError
 from ribbit.protocols import Array
-from ribbit.results.fit_verdicts import History
+from ribbit.results.outcome import History
 from ribbit.results.state import StochasticState
 from ribbit.results.store.options import Store
 from ribbit.results.swag import SWAGFit
@@ -24,7 +23,7 @@ from ribbit.samplers.fit.training import (
     fitting,
     joined,
     train,
-    warn_of_rise,
+    warn_of_end,
 )
 from ribbit.samplers.run import options
 from ribbit.samplers.run.ranks import together
@@ -207,7 +206,7 @@ class SWAG:
         Warns
         -----
         FitWarning
-            When the objective still rose at the end; ``fit.summary()`` says by how much. When ten
+            If the objective still moved at the end; ``fit.summary()`` says by how much. If ten
             iterates or more spread less than a fifth as far as the posterior, as the energy of
             draws shows.
 
@@ -270,12 +269,12 @@ class SWAG:
             past = joined(resume, history)
             fit = self._fit(state, collected, complete=complete, history=past)
             if complete:
-                warn_of_rise(name, fit.history, self._stepper.num_rows or 1, fit.advice)
-                self._warn_of_spread(name, fit)
+                self._note_spread(fit)
+                warn_of_end(name, fit)
             return fit
 
-    def _warn_of_spread(self, name: str, fit: SWAGFit) -> None:
-        """Warn of draws with much less energy than the posterior's.
+    def _note_spread(self, fit: SWAGFit) -> None:
+        """Put the energy of the draws into the settings, as a share of the posterior's.
 
         Near a mode the mean energy of a Gaussian posterior lies half a nat per parameter above the
         least; the data determine at most as many parameters as there are rows.
@@ -294,18 +293,7 @@ class SWAG:
             above.append(float(np.mean(values[0] - values[1])))
         dim = self._stepper.density.dim
         wanted = 0.5 * min(dim, every or dim)
-        if not np.mean(above) < _LEAST * wanted:
-            return
-        size = self._stepper.batch_size or every or 1
-        warn(
-            f"[{name}] expected draws that spread as the posterior does, got "
-            f"{max(0.0, float(np.mean(above))):.2g} nats more energy than at the mean, in place of "
-            f"about {wanted:.2g}: the weights hardly moved while they were collected, so "
-            "predictions are nearly those of the mean weights. Take a smaller batch_size, such as "
-            f"{max(1, min(16, size // 4))}, and a larger swag_learning_rate, such as "
-            f"{10.0 * self.settings['swag_learning_rate']:g}; or use LaplaceApproximation or HMC",
-            FitWarning,
-        )
+        fit.settings["spread"] = max(0.0, float(np.mean(above))) / wanted
 
     def _check_memory(self, name: str, epochs: int, resume: SWAGFit | None) -> None:
         rank = min(self._max_rank, epochs + (0 if resume is None else resume.count))

@@ -18,11 +18,12 @@ from ribbit._arrays.warning import warn
 from ribbit.errors import DTypeError, FitWarning, NonFiniteError, ShapeError
 from ribbit.protocols import Array
 from ribbit.results import archive
-from ribbit.results.fit_verdicts import History, check_fit
+from ribbit.results.outcome import History
 from ribbit.results.state import StochasticState
 from ribbit.results.store.fit_store import FitStore, FollowedFit, fit_store
 from ribbit.results.store.folder import folder_opened
 from ribbit.results.store.placing import placed
+from ribbit.results.summary import NOT
 from ribbit.samplers.run.elsewhere import Elsewhere
 from ribbit.samplers.run.interrupt import Carrying, InterruptGuard, way_on
 from ribbit.samplers.run.options import check_progress, starts
@@ -47,8 +48,8 @@ __all__ = [
     "joined",
     "run_epochs",
     "train",
+    "warn_of_end",
     "warn_of_rest",
-    "warn_of_rise",
 ]
 
 # What all ranks of a group must ask for, of a request.
@@ -309,8 +310,8 @@ def train(
             moved = Elsewhere(function, mover, executor, lambda step, _: min(stop(step), end))
             moved.end = end
             mover = stack.enter_context(moved)
-        if stored and state.step > first:
-            note(state.step)  # Ctrl-C may have come before it
+        if first == 0 or (stored and state.step > first):
+            note(state.step)  # the start; Ctrl-C may have come before it
 
         complete = run_epochs(
             function,
@@ -573,11 +574,11 @@ def warn_of_rest(function: str, schedule: Schedule, last: int, batches: int) -> 
     )
 
 
-def warn_of_rise(function: str, history: History, rows: int, advice: str | None = None) -> None:
-    """Warn if the objective still rose at the end."""
-    text = check_fit(function, history, rows, advice)
-    if text is not None:
-        warn(text, FitWarning)
+def warn_of_end(function: str, fit: Any) -> None:
+    """Warn if the objective still moved at the end, or the fit diverged."""
+    found = fit.summary()
+    if found.outcome == NOT:
+        warn(f"[{function}] {found.message}", FitWarning)
 
 
 def joined(resume: Any, history: History) -> History:

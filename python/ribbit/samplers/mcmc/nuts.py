@@ -35,7 +35,7 @@ _DEEPEST = 20  # a million leapfrog steps
 # three seeds: 4.1 to 4.4 million without, 1.5 to 1.7 with 6, 1.2 to 1.5 with 5; of its marginal 1.6
 # to 1.7, 0.65 to 0.66, 0.56 to 0.62. On normals whose sds differ 300-fold draws are as good.
 _EARLY_DEPTH = 6
-_PROBE_STEPS = 16  # of the trajectories by which a precision is judged
+_PROBE_STEPS = 16  # of the trajectories that test a precision
 
 
 class NUTS(Sampler):

@@ -18,7 +18,7 @@ from ribbit._arrays.threads import Interrupted
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
 from ribbit.results.draws import Draws
-from ribbit.results.modes import superchains_of
+from ribbit.results.outcome import superchains_of
 from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState
 from ribbit.results.store.folder import folder_opened
@@ -205,10 +205,9 @@ class Sampler(ABC):
             Keep positions and statistics of warmup as ``draws.warmup_positions`` and
             ``draws.warmup_stats``.
         until : Converged, optional
-            Go on until the draws are what :class:`ribbit.Converged` asks for, such as
-            ``rb.Converged(rhat=1.01, ess=400, at=x)``; ``draws.settings["stopped"]`` and the
-            summary say why the run has ended. The draws are the first ones of any longer run. With
-            `resume` the new draws alone are judged.
+            Sample until the draws meet this rule, ``rb.Converged(rhat=1.01, ess=400, at=x)`` say.
+            ``draws.settings["stopped"]`` and the summary say why the run has ended. The draws are
+            the first draws of any longer run. With `resume` only the new draws are checked.
         max_draws : int, optional
             With `until`: draws per chain after which the run ends anyway, default 100,000. No
             memory is taken before it is needed.
@@ -238,6 +237,12 @@ class Sampler(ABC):
             For bad arguments or a bad start, before any work.
         SystemExit
             After SIGTERM, where it would have killed the process: status 143.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the outcome of ``draws.summary()`` is "not converged" (10 draws per chain or more),
+            or the run ended before it met `until`.
 
         Notes
         -----
@@ -367,27 +372,26 @@ class Sampler(ABC):
                 self._check_end(name, state, num_draws - done, thin)
                 if running is not None:  # bad x or y: before any work
                     theta = self._density.completed(state)
-                    running.prepare(theta, num_draws, guard, at_most=until is not None)
+                    running.prepare(theta, guard)
                     if kept is not None:
                         kept.restore(running)
-                watch = None
-                if until is not None:
-                    watch = Watch(
-                        name,
-                        until,
-                        self._density,
-                        self._density.completed(state),
-                        first,
-                        num_draws,
-                        running=running,
-                        origin=origin,
-                        tracked=self._reports_lp(),
-                        keeps=keep_draws,
-                        guard=guard,
-                    )
-                    watched: tuple[Any, Any] | None = None if kept is None else kept.watched()
-                    if watched is not None:
-                        watch.restore(*watched, self._density.xp)
+                watch = Watch(
+                    name,
+                    until,
+                    self._density,
+                    self._density.completed(state),
+                    first,
+                    num_draws,
+                    running=running,
+                    origin=origin,
+                    guard=guard,
+                )
+                # Only the rank that writes the folder returns the draws.
+                watched: tuple[Any, Any] | None = None
+                if kept is not None and ranks.leads:
+                    watched = kept.watched()
+                if watched is not None:
+                    watch.restore(*watched, self._density.xp)
                 calendar = self._calendar(thin)
                 moved = stack.enter_context(
                     elsewhere(name, self, executor, calendar, each=keep_warmup)

@@ -50,16 +50,7 @@ def elsewhere(
 ) -> Iterator[Any]:
     """Return the sampler that a run uses: `sampler` itself without an executor.
 
-    Parameters
-    ----------
-    function : str
-        Who asks.
-    sampler : Sampler
-    executor : object with submit, callable that makes one, or None
-    calendar : Calendar
-        Which steps give draws: behind them workers stop.
-    each : bool
-        Whether every step of warmup is looked at.
+    Workers stop behind the steps that give draws; `each`: behind every step of warmup, too.
     """
     if executor is None:
         yield sampler
@@ -80,22 +71,9 @@ def elsewhere(
 class Elsewhere:
     """Chains whose steps are made by workers.
 
-    Parameters
-    ----------
-    function : str
-        Who asks.
-    mover : Sampler, or what makes the steps of a fit
-        Has ``_density``, ``chunked`` and ``_advance(state, num_steps, guard)``.
-    executor : object with submit, or callable that makes one
-    until : function of (step, warmup)
-        Where whoever asks for steps looks next at the chains.
-
-    Attributes
-    ----------
-    ahead : bool
-        Steps are made before they are asked for: a run takes all that lead to the next stop.
-    end : int or None
-        The last step that can be asked for.
+    `mover` has ``_density``, ``chunked`` and ``_advance(state, num_steps, guard)``; `until` maps
+    (step, warmup) to the step at which the run looks at the chains next. Steps are made `ahead`: a
+    run takes all that lead to the next stop. `end` is the last step that can be asked for.
     """
 
     ahead = True

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any
 
 from ribbit._arrays.namespace import namespace
 from ribbit.protocols import Array
 from ribbit.results.state import AnyState
 from ribbit.samplers.run.record import Record
 
-__all__ = ["GrowingRecord", "Kept"]
+__all__ = ["GrowingRecord"]
 
 _BLOCK, _BYTES = 64, 1 << 23  # draws of the first block, and what it may take
 
@@ -83,10 +82,6 @@ class GrowingRecord:
                 self._join(count)
             return self._blocks[-1].upto(count)
 
-    def kept(self, count: int) -> Kept:
-        """Return the first `count` positions as what columns can be taken of; nothing is copied."""
-        return Kept([part for part, _ in self._parts(count)], self._blocks[0].positions)
-
     def statistics(self, count: int) -> dict[str, Array]:
         """Return the first `count` entries of the statistics, (C, D) each."""
         parts = [stats for _, stats in self._parts(count)]
@@ -117,19 +112,3 @@ class GrowingRecord:
 
     def _block(self, size: int) -> Record:
         return Record(self._state, self._dim, size, self._statistics, positions=self.keep_positions)
-
-
-class Kept:
-    """Positions (C, D, P) in several arrays, of which columns can be taken: ``kept[:, :, key]``."""
-
-    def __init__(self, parts: list[Array], empty: Array) -> None:
-        self._parts = parts or [empty]
-        first = self._parts[0].shape
-        self.shape = (first[0], sum(part.shape[1] for part in self._parts), first[2])
-
-    def __getitem__(self, key: tuple[Any, ...]) -> Array:
-        rows, draws, columns = key
-        if rows != slice(None) or draws != slice(None):
-            raise IndexError(f"[Kept] expected columns of all draws, got {key}")
-        xp = namespace(self._parts[0])
-        return xp.concat([part[:, :, columns] for part in self._parts], axis=1)

@@ -19,8 +19,8 @@ from ribbit._arrays.threads import Interrupted, version
 from ribbit._arrays.warning import warn
 from ribbit.errors import ConvergenceWarning
 from ribbit.protocols import Array
-from ribbit.results import verdicts
 from ribbit.results.draws import Draws
+from ribbit.results.outcome import unconverged
 from ribbit.results.prediction import Prediction
 from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState, StochasticState
@@ -39,8 +39,6 @@ from ribbit.samplers.run.until import Watch
 
 __all__ = ["ProgressOption", "Run"]
 
-_LOOKED_AT = 1 << 33  # numbers in kept draws: reading more from a disk would take a minute
-_FAR = 20.0  # prior standard deviations
 _BLOCK = 1 << 14  # parameters that are looked at together
 
 ProgressOption: TypeAlias = bool | Callable[[dict[str, Any]], object] | None
@@ -107,19 +105,8 @@ class Transitions(Protocol):
 class _Made(NamedTuple):
     """What a call of the sampler gives: at most one draw, or several.
 
-    Attributes
-    ----------
-    state : State
-        After it.
-    position : (C, P) array, or (C, K, P)
-        What is kept, where anything is.
-    info : dict of arrays (C,), or (C, K)
-    draws : int
-        How many these are.
-    batch : tuple or None
-        What the draw predicts.
-    columns : int
-        K of the statistics, of draws or of steps of warmup; 0: they are (C,).
+    position (C, P) and info (C,) of one step, or (C, K, P) and (C, K) of K: `columns`. batch: what
+    the draw predicts.
     """
 
     state: AnyState
@@ -140,15 +127,9 @@ class _Made(NamedTuple):
 class Run:
     """One call of ``sample``: buffers, and where they are filled to.
 
-    Attributes
-    ----------
-    lock : Lock
-        Held while a draw is put down: another thread sees draw, statistics and state together.
-    reserve : callable
-        Seconds of ``max_seconds`` that the end of the run needs, such as a last flush to a disk.
-    ended : str
-        Why, once it has: "converged", "max_draws", "num_draws", "max_seconds", "interrupted" or
-        "an exception"; "running" before.
+    `lock` is held while a draw is put down, so that another thread sees draw, statistics and state
+    together. `reserve` returns the seconds of ``max_seconds`` that the end of the run needs, such
+    as a last flush to a disk. `ended` is "running", then the reason of ``settings["stopped"]``.
     """
 
     def __init__(
@@ -164,7 +145,7 @@ class Run:
         origin: dict[str, Any] | None = None,
         found: dict[str, Any] | None = None,
         begin: float,
-        watch: Watch | None = None,
+        watch: Watch,
         store: RunStore | Followed | None = None,
         ranks: Together | None = None,
     ) -> None:
@@ -217,7 +198,7 @@ class Run:
                 running=running,
             )
         else:
-            record = Record if watch is None else GrowingRecord
+            record = Record if watch.rule is None else GrowingRecord
             self.draws = record(state, dim, num_draws, statistics, positions=keep_draws)
             if followed is not None and followed.kept and isinstance(self.draws, Record):
                 self.kept = followed.kept
@@ -225,7 +206,7 @@ class Run:
             if keep_warmup:
                 self.warmup = Record(state, dim, owed, statistics, positions=True)
         self._before = self.kept
-        self.total = self._steps_to(num_draws if watch is None else watch.expected)
+        self.total = self._steps_to(watch.expected)
         if isinstance(sampler, Elsewhere):
             sampler.end = state.step + self._steps_to(num_draws)
 
@@ -264,7 +245,7 @@ class Run:
 
         sampler, state, watch = self.sampler, self.state, self.watch
         first, warmup, calendar = state.step, state.warmup, self.calendar
-        store, met = self.store, watch is not None and watch.met  # of a folder that is complete
+        store, met = self.store, watch.met  # of a folder that is complete
         end = None if max_seconds is None else self.begin + max_seconds
         ranks = None if self.ranks is None or self.ranks.group is None else self.ranks
         reporter = open_progress(
@@ -287,7 +268,7 @@ class Run:
         foresight = Foresight(sampler._density, self._settled(), first + self.total)
         with reporter:
             # A look that Ctrl-C or SIGTERM ended, and the draws of which are in the folder.
-            if watch is not None and watch.owes(self.kept):
+            if watch.owes(self.kept):
                 met = self._enough(guard, reporter) or met
             while self.kept < self.num_draws and not (guard.requested or met):
                 try:
@@ -318,7 +299,7 @@ class Run:
                 else:
                     report.update(state.step - first, made.last)
                 foresight.update(name, state, made.last)
-                if watch is not None and watch.due(self.kept) and self._enough(guard, reporter):
+                if watch.due(self.kept) and self._enough(guard, reporter):
                     break
                 if store is not None:
                     store.after_step(self._place)
@@ -330,6 +311,11 @@ class Run:
                     self._enough(guard, reporter, last=True)
                     break
             report.flush()
+        if not guard.requested:
+            try:
+                watch.predict(guard)
+            except (Interrupted, KeyboardInterrupt, SystemExit) as error:
+                _raise_foreign(error, guard)
         self.ended = self._why(guard)
         self.seconds = self._elapsed()
 
@@ -351,8 +337,7 @@ class Run:
             return None
         else:
             most = min(self.num_draws - self.kept, self.draws.room(self.kept))
-            if self.watch is not None:
-                most = min(most, self.watch.next - self.kept)
+            most = min(most, self.watch.next - self.kept)
             stops = several.stops(state, most, chunk)
         if stops is None:
             return None
@@ -408,16 +393,14 @@ class Run:
         with self.lock:
             if draws > 0 and made.columns > 0:
                 self.draws.put_several(self.kept, position, info)
-                if self.watch is not None:
-                    self.watch.take_several(position)
+                self.watch.take(position)
             elif draws == 1:
                 if batch is not None and self.running is not None:
                     self.running.add(batch)
                 self.draws.put(self.kept, position, info)
                 if self.store is not None and batch is not None:
                     self.store.put_predictions(self.kept, batch[0].values)
-                if self.watch is not None:
-                    self.watch.take(position)
+                self.watch.take(position[:, None, :])
             elif self.warmup is not None and state.step <= state.warmup:
                 if made.columns:
                     self.warmup.put_several(self.warm, position, info)
@@ -441,7 +424,7 @@ class Run:
             self.running,
             self._elapsed(),
             self._settings(),
-            None if self.watch is None else self.watch.pack(),
+            self.watch.pack(),
             self._is_complete(),
         )
 
@@ -455,7 +438,7 @@ class Run:
 
     def _is_complete(self) -> bool:
         """Whether the run is over: there is nothing that the same line would add."""
-        if self.watch is not None and self.watch.owes(self.kept):
+        if self.watch.owes(self.kept):
             return False
         return self.kept == self.num_draws or self.ended == "converged"
 
@@ -467,10 +450,10 @@ class Run:
     def _enough(self, guard: InterruptGuard, reporter: Any, *, last: bool = False) -> bool:
         """Whether the draws are what `until` asks for, or Ctrl-C ends the look at them."""
         watch = self.watch
-        if watch is None or self.kept == 0 or isinstance(self.draws, Record):
+        if self.kept == 0:
             return False
         try:
-            watch.look(self.kept, self.draws, guard, self._confirmed, last=last)
+            watch.look(self.kept, self.draws, self._settings(), guard, self._confirmed, last=last)
         except (Interrupted, KeyboardInterrupt, SystemExit) as error:
             _raise_foreign(error, guard)
             return True
@@ -481,14 +464,16 @@ class Run:
 
     def _confirmed(self) -> bool:
         """Whether the summary says so, of the very inputs of the rule."""
-        assert self.watch is not None
-        return self._pack().summary(self.watch.rule.at).converged is True
+        draws, rule = self._pack(), self.watch.rule
+        assert rule is not None
+        draws.settings["faults"] = self._faults()
+        return draws.summary(rule.at if draws.positions.shape[1] else None).converged is True
 
     def _why(self, guard: InterruptGuard) -> str:
-        if self.watch is not None and self.watch.met:
+        if self.watch.met:
             return "converged"
         if self.kept == self.num_draws:
-            return "num_draws" if self.watch is None else "max_draws"
+            return "num_draws" if self.watch.rule is None else "max_draws"
         return "interrupted" if guard.requested else "max_seconds"
 
     def _settled(self) -> int | None:
@@ -519,37 +504,26 @@ class Run:
                 f"after {state.step} steps, {max(0, state.warmup - state.step)} of warmup to go "
                 f"({self.way_on or 'go on with resume=draws'})",
             )
+        if interrupted:
+            return self._pack()
         draws = self._pack()
-        undefined = self._undefined(draws.stats)
-        explained = self._warn_stuck(name, draws.stats, undefined)
-        explained |= self._warn_far(name)
-        if not (explained or interrupted):
-            traced = draws.judged
-            if traced is None and self.running is not None:
-                traced = self.running.traced
-            noise = own = None
-            if draws.positions.size < _LOOKED_AT:
-                noise = verdicts.log_noise_of(draws.predictive, draws.positions)
-                own = verdicts.parameters_of(draws.predictive, draws.positions)
-            text = verdicts.check_run(name, draws.stats, noise, traced, own, draws.settings)
-            if text is None:
-                text = self._short_of(name)
-            if text is None and undefined:
-                text = f"[{name}] expected a log density without NaN, got NaN."
-            if text is not None:
-                warn(text + undefined, ConvergenceWarning)
+        text = unconverged(draws) or self._unmet(draws)
+        if text is not None:
+            warn(f"[{name}] {text}", ConvergenceWarning)
         return draws
 
-    def _short_of(self, name: str) -> str | None:
-        """Say what a run lacks that has ended before its draws were what `until` asks for."""
-        watch = self.watch
-        if watch is None or watch.met or watch.last is None:
+    def _unmet(self, draws: Draws) -> str | None:
+        """Return what a run lacks that has ended before its draws were what `until` asks for."""
+        rule, last = self.watch.rule, self.watch.last
+        if rule is None or last is None or last.met:
             return None
-        rule, last = watch.rule, watch.last
+        start = f"until= was not met after {self.watch.at} draws per chain ({self.ended})"
+        if last.rhat <= rule.rhat and last.ess >= rule.ess:
+            return f"{start}. {draws.summary().message}"
         return (
-            f"[{name}] expected R-hat <= {rule.rhat:g} and {rule.ess:g} effective draws (until=), "
-            f"got {last.rhat:.3f} and {last.ess:.0f} of the {last.of or 'draws'} after "
-            f"{watch.at} draws per chain ({self.ended}): resume=draws goes on"
+            f"{start}: R-hat is {last.rhat:.3f} (wanted {rule.rhat:g}) for the "
+            f"{last.of or 'draws'}, with {last.ess:.0f} effective draws (wanted {rule.ess:g}). "
+            "resume=draws continues."
         )
 
     def snapshot(self) -> Draws:
@@ -595,7 +569,7 @@ class Run:
             warmup_positions=warmup_positions,
             warmup_stats=warmup_stats,
             seconds=seconds,
-            judged=None if self.watch is None else self.watch.judged,
+            monitored=self.watch.monitored,
         )
 
     def _settings(self) -> dict[str, Any]:
@@ -617,6 +591,7 @@ class Run:
             **_kernels(target),
             "keep_draws": self.keep_draws,
             **self._rule(),
+            **({} if self.ended == "running" else {"faults": self._faults()}),
             "versions": _versions(),
         }
 
@@ -631,66 +606,26 @@ class Run:
         """Return until= and why the run has ended, as plain values."""
         stopped: dict[str, Any] = {"reason": self.ended, "draws": self.kept}
         watch = self.watch
-        if watch is None:
-            return {"stopped": stopped}
-        if (last := watch.last) is not None and watch.at == self.kept:
+        if watch.rule is not None and (last := watch.last) and watch.at == self.kept:
             stopped["rhat"] = last.rhat if math.isfinite(last.rhat) else None
             stopped["ess"] = last.ess if math.isfinite(last.ess) else None
             stopped["of"] = last.of
-        return {"until": watch.settings(), "stopped": stopped}
+        return {**watch.settings(), "stopped": stopped}
 
-    def _warn_far(self, name: str) -> bool:
-        """Warn of chains that are where the prior has no mass: a step size that is too large."""
-        target = self.sampler._density.target
+    def _faults(self) -> dict[str, float]:
+        """Return what only the run knows to be wrong, for the table of checks."""
+        found, target = {}, self.sampler._density.target
+        if self.sampler._density.undefined:
+            diverging = self.draws.upto(self.kept)[1].get("diverging")
+            if diverging is not None and to_host(diverging).any():
+                found["undefined"] = 1.0
         sd = getattr(target, "prior_sd", None)
         # A normal prior has no mass out there; a heavy tail may have.
-        if sd is None or not getattr(target, "normal_prior", False):
-            return False
-        widths = to_host(sd) * getattr(target, "temperature", 1.0) ** 0.5
-        mean = to_host(getattr(target, "prior_mean", np.zeros(1)))
-        worst = _largest(to_host(self.state.position), mean, widths)
-        far = ~(worst < _FAR)
-        if far.any():
-            warn(
-                f"[{name}] expected chains within {_FAR:g} prior standard deviations, got "
-                f"{worst[far].max():.3g} in chain "
-                f"{', '.join(str(i) for i in self.state.chains[far])}: use a smaller step_size",
-                ConvergenceWarning,
-            )
-        return bool(far.any())
-
-    def _undefined(self, stats: dict[str, Array]) -> str:
-        """Return a warning if steps diverged because a target in Python was NaN, else ""."""
-        if not (self.sampler._density.undefined and "diverging" in stats):
-            return ""
-        if not to_host(verdicts.divergences(stats)).any():
-            return ""
-        return (
-            " The log density or its gradient was NaN at finite parameters. Correct the target "
-            "there: chains cannot enter such a region"
-        )
-
-    def _warn_stuck(self, name: str, stats: dict[str, Array], undefined: str) -> bool:
-        """Warn of chains of which every draw diverged: they have not moved."""
-        if self.kept < 10 or "diverging" not in stats:
-            return False
-        lost = to_host(verdicts.divergences(stats))
-        every = self.calendar.period if self._counts else 1
-        stuck = (lost >= every).all(axis=1)
-        if stuck.any():
-            way = "use a smaller step_size, or 'auto'"
-            if self.sampler.settings.get("step_size") == "auto" and self.state.warmup:
-                way = (
-                    "they went on from where warmup found their step_size to where it is too "
-                    "large. A new run needs a longer warmup"
-                )
-            warn(
-                f"[{name}] expected chains that move, got only diverging transitions for chain "
-                f"{', '.join(str(i) for i in self.state.chains[stuck])}: {way}"
-                + (undefined and f".{undefined}"),
-                ConvergenceWarning,
-            )
-        return bool(stuck.any())
+        if sd is not None and getattr(target, "normal_prior", False):
+            widths = to_host(sd) * getattr(target, "temperature", 1.0) ** 0.5
+            mean = to_host(getattr(target, "prior_mean", np.zeros(1)))
+            found["far"] = float(_largest(to_host(self.state.position), mean, widths).max())
+        return found
 
 
 def _largest(

@@ -1,27 +1,32 @@
-"""Runs that go on until their draws have converged: the rule, and who looks.
+"""The monitor of a run, and the rule that ends a run when its draws have converged.
 
-Shapes: C chains, D draws, P parameters, M predictions.
+Shapes: C chains, D draws, P parameters, M quantities.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ribbit._arrays import checks
-from ribbit._arrays.namespace import from_host, namespace, to_host
+from ribbit._arrays.namespace import from_host, host_dtype, namespace, to_host
 from ribbit.protocols import Array
-from ribbit.results import verdicts
-from ribbit.results.modes import superchains_of
+from ribbit.results.monitor import KEPT, LEAST, Monitor
+from ribbit.results.outcome import (
+    Evidence,
+    cannot_be_met,
+    evidence_of_values,
+    has_hidden,
+    outcome_of,
+)
 from ribbit.results.running import RunningPrediction, inputs
-from ribbit.results.stopping import Reached, reached
-from ribbit.results.store.run_store import StoredRecord
-from ribbit.samplers.run.growing import GrowingRecord
+from ribbit.results.summary import CONVERGED, PREDICTIONS
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.target import Density
 
@@ -30,39 +35,36 @@ if TYPE_CHECKING:
 
 __all__ = ["Converged", "Watch", "counts"]
 
-_MOST = 100_000  # draws per chain, where nobody says
+_MOST = 100_000  # draws per chain without max_draws
 _FIRST = 20  # draws before the first look, at least
-_GROWTH = 4  # a look comes when draws are a fourth more;
-_SURE = 0.6  # none before this share of the draws that the effective sample size asks for
-_QUANTITIES, _QUICK = 32, 8  # predictions that are judged, and those of the quick look
-_TRACED = 8192  # draws of all chains of which they are kept, at least
+_GROWTH = 4  # a look comes when there are a quarter more draws
+_SURE = 0.6  # no look before this share of the draws that ess asks for
 _LOOKED_AT, _SLACK = 1024, 0.02  # draws of all chains of the quick look; what R-hat may be more
-_PENDING = 1 << 24  # bytes of positions that wait to be predicted with
+_PENDING = 1 << 20  # bytes of positions that wait to be predicted with
 
 
 @dataclass(frozen=True, eq=False)
 class Converged:
     """A rule for ``sample(until=...)``: go on until the chains agree.
 
-    Judged as :meth:`ribbit.Draws.summary` judges, which then says "converged" too, and by two
-    limits of one's own. It is looked at after so many draws (each time a quarter more; none while
-    the effective sample size is far too small), never by the clock, so that the same call ends
-    after the same draw. Looking often makes a lucky pass
-    likelier than looking once; `ess` is what guards against it (Vehtari et al. 2021, Bayesian
-    Analysis 16, 667-718, recommend 400 with R-hat 1.01).
+    The run ends when :meth:`ribbit.Draws.summary` says "converged" or "predictions converged,
+    weights did not", and R-hat and effective draws reach the limits below (the defaults are those
+    of Vehtari et al. 2021, Bayesian Analysis 16, 667-718). Limits looser than R-hat 1.05 and 100
+    effective draws have no effect. The run looks after so many draws, each
+    time a quarter more, and never by the clock, so that the same call ends after the same draw.
+    Looking often makes a lucky pass likelier than looking once; `ess` guards against it.
 
     Parameters
     ----------
     rhat : float
-        What R-hat (rank-normalised, split chains; nested where chains shared starts) of every
-        judged quantity is at most. Above 1.
+        The largest R-hat (rank-normalised, split chains; nested if chains shared starts) that any
+        monitored quantity may have. Above 1.
     ess : float
-        What the effective sample size (bulk) of each is at least, of all chains together.
+        The smallest number of effective draws, bulk or tail, that any may have, in all chains.
     at : (N, ...) array, optional
-        Inputs whose predictions are judged: all of up to 32 values, of more some, evenly spaced.
-        Default: those of ``predict_at``; else rows of the data, where the target shows them; else
-        what the summary judges without inputs, the log density and, of a density without
-        predictions, parameters.
+        Inputs whose predictions are monitored: all of up to 32 values, of more some, evenly spaced.
+        Default: some training inputs and points between them; without data those of
+        ``predict_at``; for a density without predictions up to 128 parameters.
 
     Raises
     ------
@@ -131,37 +133,27 @@ def counts(
     return first, most
 
 
+class Reached(NamedTuple):
+    """The largest R-hat, of some quantities, and the smallest number of effective draws."""
+
+    met: bool
+    rhat: float
+    ess: float
+    of: str
+
+
 class Watch:
-    """Takes the draws of one run, and looks at them when they have become a quarter more.
+    """Takes the draws of one run and keeps what is monitored; with a rule it also checks them.
 
-    What is looked at costs the same however many draws there are: of more than some thousand every
-    second is left out, again and again. Three looks follow each other while they find nothing
-    wrong: at a few quantities of a thousand draws, at the same of all draws, at all.
-
-    Parameters
-    ----------
-    function : str
-        Who asks, in errors.
-    rule : Converged
-    density : Density
-    theta : (C, P) array
-        Whole positions of the start: bad inputs are an error now.
-    first, most : int
-        See `counts`.
-    running : RunningPrediction or None
-        Predictions that are gathered anyway.
-    origin : dict or None
-        How the start was found: which chains shared one.
-    tracked : bool
-        Whether the sampler reports the log density.
-    keeps : bool
-        Whether positions are kept.
+    The cost does not grow with the draws: of more than some thousand every second is left out,
+    again and again. A look at a thousand draws precedes the look at all. `running`: its inputs are
+    monitored if the target has no data. `origin`: which chains shared a start.
     """
 
     def __init__(
         self,
         function: str,
-        rule: Converged,
+        rule: Converged | None,
         density: Density,
         theta: Array,
         first: int | None,
@@ -169,33 +161,48 @@ class Watch:
         *,
         running: RunningPrediction | None,
         origin: dict[str, Any] | None,
-        tracked: bool,
-        keeps: bool,
         guard: InterruptGuard,
     ) -> None:
         self.rule, self.most = rule, most
         self.last: Reached | None = None
         self.at = 0  # draws of the last look
-        chains = theta.shape[0]
-        first = max(_FIRST, math.ceil(rule.ess / chains)) if first is None else first
-        self.next = min(most, first)
-        self._chains, self._running = chains, running
-        self._superchains = superchains_of({"start": origin}, chains)
-        target = density.target
-        self._predictive = target if callable(getattr(target, "predictive", None)) else None
-        self._cap = max(_TRACED, 8 * math.ceil(rule.ess))
-        self._pending: list[Array] = []
+        self._chains = theta.shape[0]
+        self.next, self._cap = sys.maxsize, KEPT
+        if rule is not None:
+            first = max(_FIRST, math.ceil(rule.ess / self._chains)) if first is None else first
+            self.next = min(most, first)
+            self._cap = max(KEPT, 8 * math.ceil(rule.ess))
+        self._cap = max(self._cap, LEAST * self._chains)
+        self._pending: list[Array] = []  # (C, K, P) each
         self._waiting = 0  # bytes
         self._seen, self._every = 0, 1
-        self._traced: list[npt.NDArray[np.float64]] = []  # (C, M) each
-        self._x: Array | None = None
-        self._choose(function, theta, guard)
-        own = self._predictive is None and keeps  # parameters are judged
-        if self._x is None and running is None and not tracked and not own:
-            raise ValueError(
-                f"[{function}] expected something to judge, got until= without inputs and a "
-                "sampler that reports no log density: rb.Converged(at=x), or track_lp=True"
+        self._kept: list[npt.NDArray[np.float64]] = []  # (C, K, M) each
+        at = None if rule is None else rule.at
+        guard.begin_foreign()
+        try:
+            shown = callable(getattr(density.target, "inputs", None))
+            if at is None and running is not None and not shown:
+                at = running.x
+            self._monitor = Monitor(function, density.target, at, theta)
+            self._counts = self._monitor.values(theta[:1, :])[1]
+        finally:
+            guard.foreign = False
+        if rule is not None:
+            self._check(function, rule, origin)
+
+    def _check(self, function: str, rule: Converged, origin: dict[str, Any] | None) -> None:
+        """Raise for a rule that no run of these chains can meet."""
+        if rule.at is not None and self._monitor.x is None:
+            raise TypeError(
+                f"[{function}] expected a target with predictions for Converged(at=...), got one "
+                "without"
             )
+        name = "weights" if self._monitor.x is None else "predictions"
+        known = {name: np.zeros((self._chains, 1, 1))}
+        hidden = has_hidden(self._monitor.predictive)
+        found = cannot_be_met(Evidence(known, {}, {"start": origin}, hidden=hidden))
+        if found is not None:
+            raise ValueError(f"[{function}] until= cannot be met: {found}")
 
     @property
     def met(self) -> bool:
@@ -205,36 +212,35 @@ class Watch:
     @property
     def expected(self) -> int:
         """How many draws it may take, for a display."""
+        if self.rule is None:
+            return self.most
         if self.last is None or math.isnan(self.last.ess) or self.met:
             return self.at if self.met else self.next
         guess = self.at * self.rule.ess / max(self.last.ess, 1.0)
         return max(self.next, min(self.most, math.ceil(guess)))
 
     @property
-    def judged(self) -> Array | None:
-        """Predictions that were looked at, (C, D', M); None where there are none."""
-        traced = self._traced
-        return np.stack(traced, axis=1) if traced else None
+    def monitored(self) -> npt.NDArray[np.float64] | None:
+        """Monitored quantities of all draws so far, (C, D', M); None while some wait."""
+        kept = self._kept
+        return np.concatenate(kept, axis=1) if kept and not self._pending else None
 
     def settings(self) -> dict[str, Any]:
-        """Return the rule as plain values."""
-        at = None if self._x is None else [int(n) for n in self._x.shape]
-        return {"rhat": self.rule.rhat, "ess": self.rule.ess, "at": at}
+        """Return what is monitored, and the rule, as plain values."""
+        found = {"monitored": {**self._counts, "every": self._every, **self._monitor.describe()}}
+        if self.rule is not None:
+            found["until"] = {"rhat": self.rule.rhat, "ess": self.rule.ess}
+        return found
 
-    def take(self, position: Array) -> None:
-        """Take one more draw, (C, P), which nobody changes."""
-        if self._x is None:
-            return
-        if self._seen % self._every == 0:
-            self._pending.append(position)
-            self._waiting += int(np.prod(position.shape)) * position.dtype.itemsize
-        self._seen += 1
-
-    def take_several(self, positions: Array) -> None:
-        """Take draws (C, K, P), in memory that the next call uses again."""
-        if self._x is not None:
-            for draw in range(positions.shape[1]):
-                self.take(positions[:, draw].copy())
+    def take(self, positions: Array) -> None:
+        """Take draws (C, K, P), in memory that may change later."""
+        count = positions.shape[1]
+        part = positions[:, -self._seen % self._every : count : self._every, :]
+        self._seen += count
+        if part.shape[1]:
+            part = namespace(positions).asarray(part, copy=True)
+            self._pending.append(part)
+            self._waiting += int(np.prod(part.shape)) * host_dtype(part).itemsize
 
     def due(self, kept: int) -> bool:
         """Whether `look` has something to do."""
@@ -247,29 +253,28 @@ class Watch:
     def look(
         self,
         kept: int,
-        record: GrowingRecord | StoredRecord,
+        record: Any,
+        settings: dict[str, Any],
         guard: InterruptGuard,
         confirm: Callable[[], bool],
         *,
         last: bool = False,
     ) -> None:
-        """Predict with what waits, and judge when it is time, or the run ends.
+        """Predict with the draws that wait; check the rule when it is time, or the run ends.
 
-        `confirm` asks the summary itself, once all else is as it should be.
+        `settings` are those of the draws; `confirm` asks the summary itself, once all else is as it
+        should be.
         """
-        self._predict(guard)
+        self.predict(guard)
         due = kept >= self.next
-        if not due and not last:
+        if self.rule is None or not (due or last):
             return
-        predictions = self.judged
-        if predictions is None and self._running is not None:
-            predictions = self._running.traced
-        stats, where = record.statistics(kept), record.kept(kept)
-        rule, final = self.rule, last or kept >= self.most
-        found = None if final else self._first_looks(stats, where, predictions)
+        stats = record.statistics(kept)  # of a Record that grows, or is on the disk
+        found = None if last or kept >= self.most else self._first_look(stats, settings)
         if found is None:
-            found = self._judge(stats, where, predictions)
-        if found.met and rule.at is not None and where.shape[1]:
+            evidence = self._evidence(stats, settings)
+            found = self._reached(evidence, self.rule.rhat, self.rule.ess)
+        if found.met:
             guard.begin_foreign()
             try:
                 found = found._replace(met=confirm())
@@ -281,6 +286,7 @@ class Watch:
 
     def _next(self, kept: int, found: Reached) -> int:
         """Return the draws of the next look: a quarter more, again and again while in vain."""
+        assert self.rule is not None
         vain = 0.0
         if not found.met and found.ess > 0.0:
             vain = min(4.0, _SURE * self.rule.ess / found.ess) * kept
@@ -299,10 +305,10 @@ class Watch:
             "last": None if self.last is None else list(self.last),
         }
         arrays = {}
-        if self._traced:
-            arrays["traced"] = np.stack(self._traced)
+        if self._kept:
+            arrays["kept"] = np.concatenate(self._kept, axis=1)
         if self._pending:
-            arrays["pending"] = np.stack([to_host(position) for position in self._pending])
+            arrays["pending"] = np.concatenate([to_host(p) for p in self._pending], axis=1)
         return plain, arrays
 
     def restore(
@@ -312,99 +318,55 @@ class Watch:
         self._seen, self._every = int(plain["seen"]), int(plain["every"])
         self.next, self.at = int(plain["next"]), int(plain["at"])
         self.last = None if plain["last"] is None else Reached(*plain["last"])
-        self._traced = list(arrays.get("traced", ()))
-        self._pending = [from_host(xp, position) for position in arrays.get("pending", ())]
-        self._waiting = sum(p.nbytes for p in arrays.get("pending", ()))
+        self._kept = [arrays["kept"]] if "kept" in arrays else []
+        self._pending = [from_host(xp, arrays["pending"])] if "pending" in arrays else []
+        self._waiting = sum(p.nbytes for p in arrays.get("pending", np.zeros((0, 1))))
 
-    def _first_looks(
-        self, stats: dict[str, Array], where: Any, predictions: Any | None
-    ) -> Reached | None:
-        """Return what a look at a part finds that is not enough yet; None: all has to be judged."""
-        shares: list[int | None] = [_LOOKED_AT]
-        if predictions is not None and predictions.shape[2] > _QUICK:
-            shares.append(None)
-        for most in shares:
-            found = self._judge(stats, where, predictions, few=True, most=most)
-            if not (found.met or math.isnan(found.rhat)):
-                return found
-        return None
+    def _first_look(self, stats: dict[str, Array], settings: dict[str, Any]) -> Reached | None:
+        """Return what few draws show if it is not enough yet; None: all draws must be checked.
 
-    def _judge(
-        self,
-        stats: dict[str, Array],
-        where: Any,
-        predictions: Any | None,
-        *,
-        few: bool = False,
-        most: int | None = None,
-    ) -> Reached:
-        """Judge what the summary will; few: no more than some of it.
-
-        most: draws of all chains to look at, by limits that are less strict: R-hat of few draws is
-        noisy, and what passes here is looked at again.
+        Limits are less strict, because R-hat of few draws is noisy.
         """
-        rule = self.rule
-        log_noise = verdicts.log_noise_of(self._predictive, where)
-        own = verdicts.parameters_of(self._predictive, where)
-        if few and predictions is not None:  # they decide
-            stats = {name: values for name, values in stats.items() if name != "lp"}
-            log_noise = None
-            predictions = predictions[:, :, :: -(-predictions.shape[2] // _QUICK)]
-        found = verdicts.find(
-            stats, log_noise, predictions, own, superchains=self._superchains, most=most
-        )
-        if most is None:
-            return reached(found, rule.rhat, rule.ess)
-        return reached(found, rule.rhat + _SLACK, min(rule.ess, most) / 4, hasty=True)
+        assert self.rule is not None
+        evidence = self._evidence(stats, settings, most=_LOOKED_AT)
+        least = min(self.rule.ess, _LOOKED_AT) / 4
+        found = self._reached(evidence, self.rule.rhat + _SLACK, least, hasty=True)
+        return None if found.met or math.isnan(found.rhat) else found
 
-    def _choose(self, function: str, theta: Array, guard: InterruptGuard) -> None:
-        """Choose the rows whose predictions are judged, and predict with the start."""
-        x = self.rule.at
-        if x is not None and self._predictive is None:
-            raise TypeError(
-                f"[{function}] expected a target with predictions for Converged(at=...), got one "
-                "without"
-            )
-        if x is None and self._running is None and self._predictive is not None:
-            shown = getattr(self._predictive, "inputs", None)
-            x = shown(_QUANTITIES) if callable(shown) else None
-        if x is None:
-            return
-        assert self._predictive is not None
-        x = inputs(function, x, self._predictive)
-        check = getattr(self._predictive, "check_inputs", None)
-        if check is not None:
-            check(x)
-        guard.begin_foreign()
-        try:
-            outputs = self._values(theta[:1, :], x[:1, ...]).shape[1]
-            rows = max(1, _QUANTITIES // outputs)
-            self._x = x[:: -(-x.shape[0] // rows), ...] if x.shape[0] > rows else x
-            self._values(theta[:1, :], self._x)
-        finally:
-            guard.foreign = False
+    def _evidence(
+        self, stats: dict[str, Array], settings: dict[str, Any], most: int | None = None
+    ) -> Evidence:
+        """Return what the draws show; most: draws of all chains to look at."""
+        values, target = self.monitored, self._monitor.predictive
+        return evidence_of_values(values, self._counts, stats, settings, target, most=most)
 
-    def _values(self, theta: Array, x: Array) -> npt.NDArray[np.float64]:
-        """Predictions (S, M) of weights (S, P), on the host."""
-        assert self._predictive is not None
-        terms = self._predictive.predictive(theta, x)
-        values = to_host(terms.probs if terms.probs is not None else terms.mean)
-        flat: npt.NDArray[np.float64] = values.reshape(theta.shape[0], -1).astype(np.float64)
-        return flat
+    def _reached(
+        self, evidence: Evidence, rhat: float, ess: float, *, hasty: bool = False
+    ) -> Reached:
+        """Check the outcome and the limits of a rule; hasty: R-hat first."""
+        of, worst = evidence.worst
+        if hasty and not worst <= rhat:
+            return Reached(False, worst, math.nan, of)
+        least = evidence.least[1]
+        met = worst <= rhat and least >= ess
+        if met and not hasty:
+            met = outcome_of(evidence) in (CONVERGED, PREDICTIONS)
+        return Reached(met, worst, least, of)
 
-    def _predict(self, guard: InterruptGuard) -> None:
+    def predict(self, guard: InterruptGuard) -> None:
         """Predict with the draws that wait; all of them count, or none."""
         if not self._pending:
             return
         xp = namespace(self._pending[0])
         guard.begin_foreign()
         try:
-            theta = xp.concat(self._pending, axis=0)
-            values = self._values(theta, self._x)
+            theta = xp.concat(self._pending, axis=1)
+            flat = xp.reshape(theta, (-1, theta.shape[2]))
+            values = self._monitor.values(flat)[0].reshape((*theta.shape[:2], -1))
         finally:
             guard.foreign = False
-        traced = self._traced + list(values.reshape(len(self._pending), self._chains, -1))
+        kept = [*self._kept, values]
         self._pending, self._waiting = [], 0
-        while len(traced) * self._chains > 2 * self._cap:
-            traced, self._every = traced[::2], 2 * self._every
-        self._traced = traced  # in one piece: another thread may look
+        while sum(part.shape[1] for part in kept) * self._chains > 2 * self._cap:
+            kept, self._every = [np.concatenate(kept, axis=1)[:, ::2]], 2 * self._every
+        self._kept = kept  # in one piece: another thread may look

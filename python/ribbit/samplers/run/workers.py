@@ -34,43 +34,18 @@ _LOST = {"KilledWorker", "WorkerCrashedError", "NodeDiedError", "TerminatedWorke
 
 @dataclass
 class Call:
-    """Chains whose tasks follow one another.
-
-    Attributes
-    ----------
-    state
-        Behind all that is made.
-    stops : tuple of int
-        Of the task.
-    future
-        Of the task that a worker has; None where it has none.
-    asked, sent : bool
-        Whether its worker has not got the job; whether its task has it.
-    error : NonFiniteError or None
-        Of a task that failed as any run may.
-    """
+    """Chains whose tasks follow one another: `state` lies behind all that is made."""
 
     state: Any
     stops: tuple[int, ...] = ()
     future: Any = None
-    asked: bool = False
-    sent: bool = False
-    error: NonFiniteError | None = None
+    asked: bool = False  # whether its worker has not got the job
+    sent: bool = False  # whether its task has it
+    error: NonFiniteError | None = None  # of a task that failed as any run may
 
 
 class Workers:
-    """Who works on a job.
-
-    Parameters
-    ----------
-    function : str
-        Who asks.
-    density : Density
-        Of the job's target.
-    job : Job
-        Pickled, and sent to each worker once.
-    executor : object with submit, or callable that makes one
-    """
+    """The workers of a job, which is pickled and sent to each of them once."""
 
     def __init__(self, function: str, density: Density, job: Job, executor: Any) -> None:
         self._function = function

@@ -2,7 +2,7 @@
 
 Chains of the pilot's own, 4 or, where P < 500, more, descend by Adam from ``target.init``. Chains
 that stay behind go on from the positions of others. Then they try step sizes from large to small,
-each judged by the energy of all rows, U = minus the log density. In
+each compared by the energy of all rows, U = minus the log density. In
 equilibrium the mean of U lies P/2 above its minimum for a Gaussian, so an excess of x P/2 means
 variances that are too large by the share x on average. The first step size whose excess is at most
 2 % of P/2 is taken. The pilot depends on the target, the options and

@@ -1,8 +1,8 @@
-"""Verdicts: predicates on numbers per split, with margins that are written before the run.
+"""Outcomes: predicates on numbers per split, with margins that are written before the run.
 
 Every number is a difference that each split into training and test rows gives once. Its mean has a
 95 % interval by Student's t over the splits. The splits share rows, so the intervals are somewhat
-too short; the margins are wide beside them or the verdict says that it cannot tell.
+too short; the margins are wide beside them or the outcome says that it cannot tell.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Outcome:
     """One of YES, NO and UNKNOWN, and the numbers that it rests on."""
 
     status: str
@@ -38,14 +38,14 @@ class Claim:
     criterion
         What `judge` asks, in words.
     judge
-        From a figure's numbers to the verdict.
+        From a figure's numbers to the outcome.
     of_paper
         False: what is expected of HMC, which we do not ascribe to the paper.
     """
 
     text: str
     criterion: str
-    judge: Callable[[dict[str, Any]], Verdict]
+    judge: Callable[[dict[str, Any]], Outcome]
     of_paper: bool = True
 
 
@@ -60,30 +60,30 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     return float(found.mean()), t * float(found.std(ddof=1)) / math.sqrt(len(found))
 
 
-def above(name: str, values: Sequence[float], bar: float) -> Verdict:
+def above(name: str, values: Sequence[float], bar: float) -> Outcome:
     """YES where the whole interval lies above the bar, NO where it lies below, else UNKNOWN."""
     mean, half = interval(values)
     text = f"{name}: {mean:+.4f} +- {half:.4f}, bar {bar:+g}"
     if mean - half > bar:
-        return Verdict(YES, text)
+        return Outcome(YES, text)
     if mean + half < bar:
-        return Verdict(NO, text)
-    return Verdict(UNKNOWN, f"{text}; the interval holds the bar")
+        return Outcome(NO, text)
+    return Outcome(UNKNOWN, f"{text}; the interval holds the bar")
 
 
-def within(name: str, values: Sequence[float], margin: float) -> Verdict:
+def within(name: str, values: Sequence[float], margin: float) -> Outcome:
     """YES where the interval lies in +-margin, NO where it lies outside, else UNKNOWN."""
     mean, half = interval(values)
     text = f"{name}: {mean:+.4f} +- {half:.4f}, margin {margin:g}"
     if abs(mean) + half < margin:
-        return Verdict(YES, text)
+        return Outcome(YES, text)
     if abs(mean) - half > margin:
-        return Verdict(NO, text)
-    return Verdict(UNKNOWN, f"{text}; the interval holds the margin")
+        return Outcome(NO, text)
+    return Outcome(UNKNOWN, f"{text}; the interval holds the margin")
 
 
-def every(parts: Sequence[Verdict]) -> Verdict:
+def every(parts: Sequence[Outcome]) -> Outcome:
     """NO if one part is NO, else UNKNOWN if one is, else YES."""
     states = [part.status for part in parts]
     status = NO if NO in states else UNKNOWN if UNKNOWN in states else YES
-    return Verdict(status, "; ".join(f"{part.because} ({part.status})" for part in parts))
+    return Outcome(status, "; ".join(f"{part.because} ({part.status})" for part in parts))

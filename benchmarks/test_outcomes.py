@@ -33,7 +33,7 @@ from benchmarks.studies import (
 )
 from benchmarks.studies.roofline_counts import Count
 from benchmarks.studies.scaling_curves import DRAWS, KINDS, Curve
-from benchmarks.workloads import effective_verdict
+from benchmarks.workloads import effective_outcome
 from benchmarks.workloads.digits import DIGITS, MissingDataError, data_folder
 from benchmarks.workloads.shapes import SHAPES
 from benchmarks.workloads.table import WORKLOADS
@@ -47,10 +47,10 @@ def test_avx2_stands_beside_and_is_no_rival() -> None:
     times = {OURS: 1e-5, OURS_AVX2.name: 2e-5, "jax": 6e-5, "torch": 9e-5}
     readings = {entry: Reading(entry, name, [t, t, t]) for entry, t in times.items()}
     comparison = Comparison(WORKLOADS[name], 2, readings)
-    verdict = report.judge(comparison)
-    assert verdict.best is readings["jax"]
-    assert verdict.ratio == pytest.approx(6.0)
-    assert verdict.met
+    outcome = report.judge(comparison)
+    assert outcome.best is readings["jax"]
+    assert outcome.ratio == pytest.approx(6.0)
+    assert outcome.met
     tables = report.summary([comparison], [*times, "posteriors"], "", 3, 1.0)[0]
     assert tables[1][1:] == (["workload", *times], [[name, "10 us", "20 us", "60 us", "90 us"]])
 
@@ -96,7 +96,7 @@ def test_worst_comes_first() -> None:
     ]
     rows = shapes.table(comparisons, [OURS, "jax"])[2]
     assert [row[-3] for row in rows] == ["0.50x", "2.00x", "3.00x"]
-    assert "1 slower" in shapes.verdict_lines(comparisons)[0]
+    assert "1 slower" in shapes.outcome_lines(comparisons)[0]
 
 
 # --- digits ---------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def line(entry: str, seed: int, cost: float | None, **more: Any) -> dict[str, An
     """Return a run as it could be: an answer at `cost` gradients, or none."""
     curve = [[50, 1e3, 0.1, 80.0, 1.2, 0.5], [100, cost or 9e9, 1.0, 500.0, 1.005, 0.4]]
     made = effective_lines.header("bnn", entry, seed)
-    made |= {"load": [0.5, 2.0], "cores": 2, "ended": "verdict" if cost else "gradients"}
+    made |= {"load": [0.5, 2.0], "cores": 2, "ended": "converged" if cost else "gradients"}
     made |= {"curve": curve if cost else curve[:1], "compile": 0.1, "cpu_seconds": 2.0}
     return made | {"means": [1.0, 2.0], "sds": [1.0, 1.0]} | more
 
@@ -200,15 +200,15 @@ def test_effective_samples_are_arviz() -> None:
             array_stats.ess(x, **axes, method="tail", prob=(0.05, 0.95)),
             array_stats.ess(squares, **axes, method="mean"),
         ]
-        np.testing.assert_allclose(effective_verdict.least_ess(x), np.min(kinds, axis=0), 1e-10)
-        np.testing.assert_allclose(effective_verdict.rhat(x), array_stats.rhat(x, **axes), 1e-10)
+        np.testing.assert_allclose(effective_outcome.least_ess(x), np.min(kinds, axis=0), 1e-10)
+        np.testing.assert_allclose(effective_outcome.rhat(x), array_stats.rhat(x, **axes), 1e-10)
 
 
-def test_no_verdict_of_chains_that_disagree() -> None:
+def test_no_outcome_of_chains_that_disagree() -> None:
     x = np.random.default_rng(1).standard_normal((8, 400, 3))
-    assert effective_verdict.holds(*effective_verdict.judge(x))
-    assert not effective_verdict.holds(*effective_verdict.judge(x + np.arange(8.0)[:, None, None]))
-    assert effective_verdict.judge(x * np.nan) == (0.0, float("inf"))
+    assert effective_outcome.holds(*effective_outcome.judge(x))
+    assert not effective_outcome.holds(*effective_outcome.judge(x + np.arange(8.0)[:, None, None]))
+    assert effective_outcome.judge(x * np.nan) == (0.0, float("inf"))
 
 
 # --- scaling --------------------------------------------------------------------------------------
@@ -413,7 +413,7 @@ def test_without_a_device(monkeypatch, capsys):
 def test_evidence_is_of_these_sources(tmp_path, monkeypatch):
     """Whatever is committed is told as verified or as changed since; numbers need a file."""
     assert all(any(gpu_digest.ROOT.glob(pattern)) for pattern in gpu_digest.SOURCES)
-    lines = gpu_digest.verdicts()
+    lines = gpu_digest.outcomes()
     assert all("verified at" in line or "changed since" in line for line in lines) or lines == [
         "no device has run these sources yet"
     ]
@@ -425,9 +425,9 @@ def test_evidence_is_of_these_sources(tmp_path, monkeypatch):
     source = tmp_path / "cpp" / "cuda" / "kernels" / "a.h"
     source.write_text("1")
     (folder / "a.json").write_text(json.dumps(facts | {"digest": gpu_digest.digest()}))
-    assert gpu_digest.verdicts() == ["A, 2026-01-01: verified at 0123456789"]
+    assert gpu_digest.outcomes() == ["A, 2026-01-01: verified at 0123456789"]
     source.write_text("2")
-    assert gpu_digest.verdicts() == ["A, 2026-01-01: changed since 0123456789"]
+    assert gpu_digest.outcomes() == ["A, 2026-01-01: changed since 0123456789"]
 
 
 # --- ensemble starts ------------------------------------------------------------------------------

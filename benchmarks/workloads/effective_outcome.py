@@ -15,7 +15,7 @@ from scipy.special import ndtri
 from scipy.stats import rankdata
 
 F64 = NDArray[np.float64]
-ESS, RHAT = 400.0, 1.01  # the verdict: at least, at most
+ESS, RHAT = 400.0, 1.01  # at least, at most
 
 
 def split(x: F64) -> F64:

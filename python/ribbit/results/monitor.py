@@ -1,0 +1,136 @@
+"""Quantities that show whether chains agree: predictions, noise, some weights.
+
+Shapes: S draws, C chains, D draws of a chain, P parameters, M quantities.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from ribbit._arrays.namespace import host_dtype, namespace, to_host
+from ribbit.results.running import inputs
+from ribbit.results.streaming import as_host
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["KEPT", "LEAST", "Monitor", "monitored"]
+
+Array: TypeAlias = "npt.NDArray[np.float64]"
+
+KEPT = 8192  # draws of all chains: enough for the ends of intervals, and a few MB
+LEAST = 128  # draws of each chain, of many chains
+_PREDICTIONS = 32  # monitored predictions of a draw
+_WEIGHTS, _PARAMETERS = ("weights", 16), ("parameters", 128)  # of a network, of a density
+_GIVEN = 1 << 21  # predictions of all draws at inputs that a user gives
+
+
+class Monitor:
+    """Computes the monitored quantities of positions.
+
+    Predictions are taken at some of the training inputs and at points between them, because chains
+    may agree at the rows and disagree between them.
+    """
+
+    def __init__(self, function: str, target: Any, at: Any = None, theta: Any = None) -> None:
+        """Choose the inputs, `at` if given; positions theta (C, P) show if they are right."""
+        self.predictive = target if callable(getattr(target, "predictive", None)) else None
+        self.x: Any = None
+        self._function = function
+        if self.predictive is not None and theta is not None:
+            self._choose(at, theta)
+
+    def _choose(self, at: Any, theta: Any) -> None:
+        shown = getattr(self.predictive, "inputs", None)
+        rows = shown(_PREDICTIONS) if at is None and callable(shown) else at
+        if rows is None:
+            return
+        x = inputs(self._function, rows, self.predictive)
+        check = getattr(self.predictive, "check_inputs", None)
+        if check is not None:
+            check(x)
+        most = max(
+            1, _PREDICTIONS // _predicted(self.predictive, theta[:1, :], x[:1, ...]).shape[1]
+        )
+        # There is nothing between two tokens.
+        between = at is None and not getattr(getattr(self.predictive, "model", None), "tokens", 0)
+        if between:
+            x = _with_midpoints(x, most)
+        elif x.shape[0] > most:
+            x = x[:: -(-x.shape[0] // most), ...]
+        self.x = x
+
+    def values(self, theta: Any) -> tuple[Array, dict[str, int]]:
+        """Return quantities (S, M) of positions (S, P), and how many of each kind there are."""
+        dim = theta.shape[1]
+        parts: dict[str, Array] = {}
+        if self.x is not None:
+            parts["predictions"] = _predicted(self.predictive, theta, self.x)
+        if getattr(getattr(self.predictive, "likelihood", None), "learns_noise", False):
+            first = getattr(self.predictive, "noise_at", dim - 1)
+            count = getattr(self.predictive, "noises", 1)
+            parts["log noise"] = to_host(theta[:, first : first + count])
+        kind, most = _PARAMETERS if self.predictive is None else _WEIGHTS
+        some = to_host(theta[:, :: -(-dim // most)])
+        parts[kind if dim <= most else f"{kind} ({some.shape[1]} of {dim:,})"] = some
+        counts = {name: values.shape[1] for name, values in parts.items()}
+        return np.concatenate(list(parts.values()), axis=1, dtype=np.float64), counts
+
+    def describe(self) -> dict[str, Any]:
+        """Return shape and checksum of the inputs, as plain values."""
+        if self.x is None:
+            return {}
+        x = np.ascontiguousarray(to_host(self.x))
+        return {"at": list(x.shape), "checksum": zlib.crc32(x.tobytes())}
+
+
+def _predicted(predictive: Any, theta: Any, x: Any) -> Array:
+    """Return the predictions (S, M) of positions (S, P)."""
+    terms = predictive.predictive(theta, x)
+    values = as_host(terms.probs if terms.probs is not None else terms.mean)
+    flat: Array = values.reshape(theta.shape[0], -1).astype(np.float64)
+    return flat
+
+
+def _with_midpoints(x: Any, most: int) -> Any:
+    """Return some rows of x, evenly spaced, and midpoints of neighbours and of distant rows."""
+    rows = x[:: -(-x.shape[0] // max(1, most // 2)), ...]
+    count = rows.shape[0]
+    if count < 2 or host_dtype(rows).kind != "f":
+        return rows
+    xp = namespace(rows)
+    other = (np.arange(count) + 1 + np.arange(count) % 2 * (count // 3)) % count
+    pairs = [0.5 * (rows[i : i + 1, ...] + rows[j : j + 1, ...]) for i, j in enumerate(other)]
+    return xp.concat([rows, *pairs], axis=0)
+
+
+def monitored(draws: Any, x: Any = None) -> tuple[Array | None, dict[str, int]]:
+    """Return quantities (C, D', M) of draws and their counts; with x also predictions there.
+
+    The run has kept them, or they are computed from the positions.
+    """
+    found = dict(draws.settings.get("monitored", {}))
+    values, every = draws.monitored, int(found.get("every", 1))
+    counts = {k: v for k, v in found.items() if k not in ("every", "at", "checksum")}
+    positions = draws.positions
+    chains, size, dim = positions.shape
+    if values is None or sum(counts.values()) != values.shape[2]:
+        if size == 0:
+            return None, {}
+        every = -(-size * chains // max(KEPT, LEAST * chains))
+        monitor = Monitor("Draws.summary", draws.predictive, theta=positions[:, 0, :])
+        flat = positions[:, ::every, :].reshape((-1, dim))
+        flat, counts = monitor.values(flat)
+        values = flat.reshape((chains, -1, flat.shape[1]))
+    if x is not None:
+        rows = inputs("Draws.summary", x, draws.predictive)
+        most = max(1, _GIVEN // (chains * values.shape[1]))
+        rows = rows[:: -(-rows.shape[0] // most), ...]
+        theta = positions[:, ::every, :][:, : values.shape[1], :].reshape((-1, dim))
+        given = _predicted(draws.predictive, theta, rows).reshape((*values.shape[:2], -1))
+        values = np.concatenate([given, values], axis=2)
+        counts = {"predictions": counts.pop("predictions", 0) + given.shape[2], **counts}
+    return values, counts
