@@ -178,7 +178,7 @@ def test_effective_goes_on_from_its_lines(tmp_path: Path) -> None:
 
 
 def test_sklearn_defaults_goes_on_from_its_lines(tmp_path: Path) -> None:
-    """What is there is not run again; the outcomes are those of the file."""
+    """Recorded runs are not run again; the outcomes come from the file."""
     pytest.importorskip("sklearn")
     path, page = tmp_path / "lines.jsonl", tmp_path / "page.md"
     study = sklearn_defaults

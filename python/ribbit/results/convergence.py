@@ -154,7 +154,7 @@ def chance_limit(
 
 
 def far_below(lp: Array) -> npt.NDArray[np.intp]:
-    """Return chains whose log density (C, D) is far below that of the others.
+    """Return the chains with a far lower log density (C, D) than the others.
 
     The mean of such a chain lies below the median of the others' means by ten times (four chains:
     twenty times) the larger of two spreads: the sd within the median chain, and half the range of

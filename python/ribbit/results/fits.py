@@ -42,7 +42,7 @@ def _nothing() -> npt.NDArray[np.float64]:
 
 
 class Fit:
-    """What all fits have in common."""
+    """The summary, the file and the notebook table of every fit."""
 
     settings: dict[str, Any]
     _packed: Callable[[], tuple[dict[str, Any], dict[str, Any]]]  # header and arrays of a file

@@ -57,7 +57,7 @@ class Prediction:
         Keep the predictions of every draw, (C, D, N, K), as :attr:`samples`.
     running : RunningPrediction, optional
         Statistics gathered while sampling, used instead of a pass. Without positions, quantiles,
-        scores and samples are those of the evenly spaced draws whose predictions it has kept.
+        scores and samples come from the evenly spaced draws whose predictions it kept.
     samples : StoredArray, optional
         What each draw predicted while sampling, on the disk.
 

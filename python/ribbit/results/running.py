@@ -246,7 +246,7 @@ class RunningPrediction:
 
     @property
     def kept(self) -> PredictiveTerms | None:
-        """Predictions of the kept draws (S, N, K), draw by draw; None where there are none."""
+        """Predictions of the kept draws (S, N, K), draw by draw; None if no draw was kept."""
         return join(namespace(self._kept[0].values), self._kept, axis=0) if self._kept else None
 
     def _keep(self, terms: PredictiveTerms) -> None:

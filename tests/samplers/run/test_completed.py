@@ -98,7 +98,7 @@ def test_samplers_with_nothing_set_move_the_marginal(make):
     assert draws.state.position.shape == (2, target.marginal.dim) == (2, 21)
     assert draws.positions.shape == (2, 6, target.dim) == (2, 6, 27)
     assert draws.settings["integrated"] == "last layer"
-    assert "last layer: states and lp are those of the rest" in str(draws.summary())
+    assert "last layer: states and lp hold the other parameters" in str(draws.summary())
     assert same(draws.positions, make(target.marginal).sample(6, **options).positions)
     first = sampler.sample(2, **options)
     rest = make(target).sample(4, resume=first, progress=False)

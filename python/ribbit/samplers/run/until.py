@@ -63,8 +63,8 @@ class Converged:
         The smallest number of effective draws, bulk or tail, that any may have, in all chains.
     at : (N, ...) array, optional
         Inputs whose predictions are monitored: all of up to 32 values, of more some, evenly spaced.
-        Default: some training inputs and points between them; without data those of
-        ``predict_at``; for a density without predictions up to 128 parameters.
+        Default: some training inputs and points between them; without data, inputs of
+        ``predict_at``; for a density without predictions, up to 128 parameters.
 
     Raises
     ------
@@ -262,7 +262,7 @@ class Watch:
     ) -> None:
         """Predict with the draws that wait; check the rule when it is time, or the run ends.
 
-        `settings` are those of the draws; `confirm` asks the summary itself, once all else is as it
+        `settings` describe the draws; `confirm` asks the summary itself, once all else is as it
         should be.
         """
         self.predict(guard)
