@@ -247,6 +247,7 @@ class PythonPoll : public cpu::Poll {
 void bind_codes(py::module_& module);
 void bind_density(py::module_& module);
 void bind_forward(py::module_& module);
+void bind_mixture(py::module_& module);
 void bind_pointer(py::module_& module);
 void bind_random(py::module_& module);
 void bind_system(py::module_& module);

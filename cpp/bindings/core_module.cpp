@@ -12,5 +12,6 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
   ribbit::bindings::bind_random(module);
   ribbit::bindings::bind_density(module);
   ribbit::bindings::bind_forward(module);
+  ribbit::bindings::bind_mixture(module);
   ribbit::bindings::bind_pointer(module);
 }

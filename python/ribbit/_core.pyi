@@ -33,6 +33,9 @@ __all__: list[str] = [
     "jacobian",
     "kinetic_energy",
     "likelihood_constants",
+    "mixture_cdf",
+    "mixture_crps",
+    "mixture_quantiles",
     "num_threads",
     "philox4x32",
     "predictive_moments",
@@ -450,6 +453,24 @@ def likelihood_constants(
     scale: typing.SupportsFloat | typing.SupportsIndex,
     shape: typing.SupportsFloat | typing.SupportsIndex,
 ) -> tuple[float, float, float, float]: ...
+def mixture_cdf(
+    values: typing.Any,
+    widths: typing.Any,
+    df: typing.SupportsFloat | typing.SupportsIndex,
+    y: typing.Any,
+) -> numpy.typing.NDArray[numpy.float64]: ...
+def mixture_crps(
+    values: typing.Any,
+    widths: typing.Any,
+    df: typing.SupportsFloat | typing.SupportsIndex,
+    y: typing.Any,
+) -> numpy.typing.NDArray[numpy.float64]: ...
+def mixture_quantiles(
+    values: typing.Any,
+    widths: typing.Any,
+    df: typing.SupportsFloat | typing.SupportsIndex,
+    levels: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex],
+) -> numpy.typing.NDArray[numpy.float64]: ...
 def num_threads() -> int: ...
 def philox4x32(counters: typing.Any, key: typing.Any) -> numpy.typing.NDArray[numpy.uint32]: ...
 def predictive_moments(

@@ -350,6 +350,27 @@ struct KernelTable {
   double (*fma_loop)(std::int64_t count, T* sink);
 };
 
+// The noise of y around what a draw predicts, at scale 1: normal, or Student's t. Of that with
+// w = |z| / sqrt(df + z^2) and v = 1 - 2 (1 + knee) w / (knee + w), which goes from 1 to -1:
+// P(Z < -|z|) = (1 + z^2 / df)^(-df / 2) (ratio[0] + ratio[1] v + ..).
+struct NoiseLaw {
+  static constexpr int kTerms = 23;
+  bool student = false;
+  double df = 0.0, inverse_root = 0.0;  // 1 / sqrt(df)
+  double norm = 0.0;                    // of the density, times sqrt(df)
+  double knee = 0.0, ratio[kTerms] = {};
+};
+// The draws of one row, in whole blocks of 16. Those that fill the last one have the first draw's
+// mean and sd, weight 0 (others 1) and inverse 0 (others 1 / sd).
+struct MixtureRow {
+  const double *mean, *sd, *inverse, *weight;
+  std::int64_t padded;
+};
+// offset, squares: sums of mean - mean[0] and of its square; variances: of sd^2.
+struct MixtureExtent {
+  double offset, squares, variances, low, high, thin, wide;  // least and largest mean and sd
+};
+
 struct InstructionSet {
   const char* name;
   const KernelTable<float>* f32;
@@ -359,6 +380,17 @@ struct InstructionSet {
   // rows (count,): where the rows begin, begin + 1, ... of an epoch go.
   void (*permute_rows)(const Permutation& order, std::uint64_t begin, std::int64_t count,
                        std::int64_t* rows);
+
+  // Sums over the draws of a row (mixture-inl.h). sums: of P(sign Y < x), and with derivatives
+  // (3,), of its first and second derivative by x.
+  void (*mixture_sums)(const NoiseLaw& law, const MixtureRow& row, double x, double sign,
+                       bool derivatives, double* sums);
+  double (*mixture_distance)(const NoiseLaw& law, const MixtureRow& row, double y);  // of E|Y - y|
+  double (*normal_pairs)(const MixtureRow& row, std::int64_t draws);
+  void (*mixture_extent)(const MixtureRow& row, MixtureExtent& out);
+  double (*mixture_reach)(const MixtureRow& row, double low, double high, double factor);
+  // of P(Y <= count) of counts with the rates row.mean, in [0, infinity); count: whole
+  double (*poisson_sum)(const MixtureRow& row, double count);
 };
 
 extern const InstructionSet instruction_set_baseline;

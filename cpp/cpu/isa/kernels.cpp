@@ -11,6 +11,7 @@
 #include "cpu/isa/lanes-inl.h"
 #include "cpu/isa/likelihood-inl.h"
 #include "cpu/isa/lstm-inl.h"
+#include "cpu/isa/mixture-inl.h"
 #include "cpu/isa/moments-inl.h"
 #include "cpu/isa/no_u_turn-inl.h"
 #include "cpu/isa/norm-inl.h"
@@ -120,6 +121,12 @@ const InstructionSet RIBBIT_JOIN(instruction_set_, RIBBIT_ISA) = {
     .f64 = &kTable<double>,
     .fill_words = fill_words,
     .permute_rows = permute_rows,
+    .mixture_sums = mixture_sums,
+    .mixture_distance = mixture_distance,
+    .normal_pairs = normal_pairs,
+    .mixture_extent = mixture_extent,
+    .mixture_reach = mixture_reach,
+    .poisson_sum = poisson_sum,
 };
 
 }  // namespace ribbit::cpu

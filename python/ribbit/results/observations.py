@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit._arrays import random_numbers
+from ribbit._arrays import mixtures, random_numbers
 from ribbit._arrays.namespace import errstate, running_sum
 from ribbit.errors import DataError
 from ribbit.protocols import Array, PredictiveTerms
@@ -51,6 +51,8 @@ def components(xp: ModuleType, terms: PredictiveTerms) -> tuple[Array, Array]:
 
 def quantiles(xp: ModuleType, kind: str, terms: PredictiveTerms, levels: Sequence[float]) -> Array:
     """Quantiles (Q, n, K) of y: to rounding, or of counts the smallest that reach the level."""
+    if xp is np:
+        return mixtures.quantiles(kind, terms, levels)
     mean, width = components(xp, terms)
     if kind == "count":
         found = [count_quantile(xp, mean, xp.full_like(mean[:, 0], q)) for q in levels]
@@ -62,6 +64,8 @@ def quantiles(xp: ModuleType, kind: str, terms: PredictiveTerms, levels: Sequenc
 
 def cdf(xp: ModuleType, kind: str, terms: PredictiveTerms, y: Array) -> Array:
     """P(Y <= y) of y (n, K), the mixture over draws."""
+    if xp is np:
+        return mixtures.cdf(kind, terms, y)
     mean, width = components(xp, terms)
     flat = xp.reshape(y, (-1, 1))
     parts = []
@@ -83,6 +87,8 @@ def crps(xp: ModuleType, terms: PredictiveTerms, y: Array) -> Array:
     law, df = law_of(terms), terms.noise_df
     if df is not None and df <= 1.0:
         return xp.full_like(y, xp.inf)  # no mean
+    if xp is np:
+        return mixtures.crps(terms, y)
     mean, width = components(xp, terms)
     flat = xp.reshape(y, (-1, 1))
     parts = []

@@ -1,0 +1,431 @@
+#include "cpu/predictive/mixture.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "cpu/system/buffer.h"
+#include "cpu/system/dispatch.h"
+
+namespace ribbit::cpu {
+namespace {
+
+constexpr std::int64_t kBlock = 16;  // draws in a block of MixtureRow, and rows fetched at once
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kLargest = std::numeric_limits<double>::max();
+constexpr double kThinnest = 1e-150;  // widths that can be divided by
+
+// norm is 1 / (2 R(0)) and P(Z < -|z|) = norm (1 + z^2 / df)^(-df / 2) R(w), where R(w) is the
+// integral of (cosh t + w sinh t)^-df over t > 0.
+double student_integral(double df, double w) {
+  constexpr double kStep = 1.0 / 32.0;
+  const double scale = 1.0 / (df * w + std::sqrt(df));
+  double sum = 0.0;
+  for (int i = -144; i <= 144; ++i) {  // t = scale exp(pi / 2 sinh(u)), the trapezoidal rule in u
+    const double u = i * kStep, t = std::min(scale * std::exp(M_PI_2 * std::sinh(u)), 1e300);
+    const double half = std::sinh(0.5 * std::min(t, 300.0));
+    const double logarithm = t < 300.0 ? std::log1p(2.0 * half * half + w * std::sinh(t))
+                                       : t - std::log(2.0) + std::log1p(w);
+    sum += std::exp(-df * logarithm) * t * M_PI_2 * std::cosh(u);
+  }
+  return sum * kStep;
+}
+
+NoiseLaw law_of(Noise noise, double df) {
+  NoiseLaw law;
+  if (noise != Noise::kStudent) return law;
+  constexpr int n = NoiseLaw::kTerms;
+  law.student = true;
+  law.df = std::min(df, 1e30);
+  law.inverse_root = 1.0 / std::sqrt(law.df);
+  law.knee = 4.0 * law.inverse_root;
+  law.norm = 0.5 / student_integral(law.df, 0.0);
+  // Interpolation at Chebyshev's nodes, then powers: T_k = 2 v T_(k-1) - T_(k-2).
+  double values[n], chebyshev[n], last[n] = {}, current[n] = {1.0};
+  for (int i = 0; i < n; ++i) {
+    const double s = 0.5 - 0.5 * std::cos(M_PI * (i + 0.5) / n);
+    values[i] = law.norm * student_integral(law.df, s * law.knee / (1.0 + law.knee - s));
+  }
+  for (int k = 0; k < n; ++k) {
+    chebyshev[k] = 0.0;
+    for (int i = 0; i < n; ++i) chebyshev[k] += values[i] * std::cos(M_PI * k * (i + 0.5) / n);
+    chebyshev[k] *= (k == 0 ? 1.0 : 2.0) / n;
+  }
+  for (int k = 0; k < n; ++k) {
+    for (int i = 0; i <= k; ++i) law.ratio[i] += chebyshev[k] * current[i];
+    for (int i = n - 1; i >= 0; --i) {
+      const double next = (k == 0 ? 1.0 : 2.0) * (i > 0 ? current[i - 1] : 0.0) - last[i];
+      last[i] = current[i];
+      current[i] = next;
+    }
+  }
+  return law;
+}
+
+// A row's draws, with what is known of all of them.
+struct Row : MixtureRow {
+  std::int64_t draws;
+  MixtureExtent extent;
+  double size() const { return static_cast<double>(draws); }
+  double centre() const { return mean[0] + extent.offset / size(); }
+  double variance() const {  // of the means
+    const double off = extent.offset / size();
+    return std::max(0.0, extent.squares / size() - off * off);
+  }
+  double spread() const { return std::sqrt(variance() + extent.variances / size()); }
+  bool finite() const { return std::isfinite(extent.squares + extent.variances); }
+};
+
+double tail_at(const NoiseLaw& law, const Row& row, double x, double sign) {
+  double sum;
+  instruction_set().mixture_sums(law, row, x, sign, false, &sum);
+  return sum / row.size();
+}
+
+// ---- quantiles ----------------------------------------------------------------------------------
+
+// Where P(Z < z) = p of the law itself, p <= 1/2; -infinity beyond the numbers.
+double standard_quantile(const NoiseLaw& law, double p) {
+  alignas(64) double mean[kBlock] = {}, sd[kBlock], inverse[kBlock] = {1.0}, weight[kBlock] = {1.0};
+  std::fill_n(sd, kBlock, 1.0);
+  const Row one{{mean, sd, inverse, weight, kBlock}, 1, {}};
+  double low = 0.0, high = 38.0;  // z = -sinh(s) sqrt(df), or -s
+  if (law.student) {
+    // P(s) < norm 2^df exp(-df s) / df, which holds to rounding from s = 20 on
+    high = std::max(1.0, std::log(2.0) + std::log(law.norm / (law.df * p)) / law.df);
+    if (high > 20.0) low = high;
+  }
+  const auto at = [&](double s) { return law.student ? -std::sinh(s) / law.inverse_root : -s; };
+  for (int i = 0; i < 60 && low < high; ++i) {
+    const double middle = 0.5 * (low + high);
+    (tail_at(law, one, at(middle), 1.0) > p ? low : high) = middle;
+  }
+  return high < 690.0 ? at(0.5 * (low + high)) : -kInfinity;
+}
+
+// A level as the one of the lower tail of sign Y, with what the law itself has there.
+struct Level {
+  double p, sign, standard;
+  Level(const NoiseLaw& law, double q)
+      : p(q <= 0.5 ? q : 1.0 - q),
+        sign(q <= 0.5 ? 1.0 : -1.0),
+        standard(standard_quantile(law, p)) {}
+};
+
+// Halley's method on log P(sign Y < x) inside a bracket that shrinks, halved where that leaves it.
+double solve(const NoiseLaw& law, const Row& row, const Level& level) {
+  if (!row.finite()) return kNan;
+  if (std::isinf(level.standard)) return level.sign * level.standard;
+  const MixtureExtent& e = row.extent;
+  const double least = level.sign > 0.0 ? e.low : -e.high,
+               most = level.sign > 0.0 ? e.high : -e.low;
+  double low = least + level.standard * e.wide, high = most + level.standard * e.thin;
+  const double slack = 1e-9 * e.thin + 1e-15 * (std::abs(low) + std::abs(high));
+  low -= slack;
+  high += slack;
+  double x = level.sign * row.centre() + level.standard * row.spread();
+  if (!(x > low && x < high)) x = 0.5 * (low + high);
+  double moved = high - low;
+  for (int i = 0; i < 300; ++i) {
+    double sums[3];
+    instruction_set().mixture_sums(law, row, x, level.sign, true, sums);
+    const double f = sums[0] / row.size(), slope = sums[1] / sums[0];
+    (f < level.p ? low : high) = x;
+    const double excess = std::log1p((f - level.p) / level.p), newton = excess / slope;
+    // The second derivative of log F over the first.
+    const double bend = 1.0 - 0.5 * newton * (sums[2] / sums[1] - slope);
+    const double next = x - newton / std::clamp(bend, 0.5, 2.0), step = std::abs(next - x);
+    const bool inside = next >= low && next <= high;
+    const bool settled = std::abs(excess) <= 2e-15 || high - low <= 4e-16 * std::abs(x);
+    if (inside && (settled || step <= 3e-5 * e.thin)) return level.sign * next;
+    if (settled) break;
+    const double before = x;
+    x = inside && step <= 0.5 * moved ? next : 0.5 * (low + high);
+    moved = std::abs(x - before);
+  }
+  return level.sign * x;
+}
+
+// ---- counts -------------------------------------------------------------------------------------
+
+// Of the normal law, to 5e-4 (Abramowitz and Stegun 26.2.23): where to look next.
+double rough_normal_quantile(double p) {
+  const double t = std::sqrt(-2.0 * std::log(std::clamp(std::min(p, 1.0 - p), 1e-300, 0.5)));
+  const double z = t - (2.515517 + t * (0.802853 + t * 0.010328)) /
+                           (1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308)));
+  return p < 0.5 ? -z : z;
+}
+
+// The least count with P(Y <= count) >= q, by regula falsi in normal quantiles inside a bracket.
+double least_count(const Row& row, double q) {
+  if (std::isnan(row.extent.squares)) return kNan;
+  const double top = row.extent.high, level = rough_normal_quantile(q);
+  const double scale = std::sqrt(row.centre() + row.variance());
+  double low = -1.0, high = std::min(std::ceil(top + 12.0 * std::sqrt(top) + 60.0), kLargest);
+  double guess = row.centre() + scale * level - 0.5;
+  for (int i = 0;; ++i) {
+    double middle = std::floor(low + 0.5 * (high - low));
+    if (high > 2e15 && high > 4.0 * (low + 1.0)) {
+      middle = std::floor(std::sqrt(low + 1.0) * std::sqrt(high));
+    }
+    if (!(middle > low && middle < high)) break;
+    if (i < 12 && std::isfinite(guess)) {
+      const double near = std::clamp(std::floor(guess), low + 1.0, high - 1.0);
+      if (near > low && near < high) middle = near;
+    }
+    const double f = instruction_set().poisson_sum(row, middle) / row.size();
+    (f >= q ? high : low) = middle;
+    guess = middle + 0.5 + scale * (level - rough_normal_quantile(f));
+  }
+  return high >= kLargest ? kInfinity : high;
+}
+
+// ---- scores -------------------------------------------------------------------------------------
+
+// E|Y - Y'| of normal laws: the sum over pairs, or twice the integral of F (1 - F), which is smooth
+// at the scale of the noise and vanishes at both ends. By the trapezoidal rule at spacings of 0.64
+// of the smallest sd 4e-11 of it is left.
+double normal_distance_of_pairs(const NoiseLaw& law, const Row& row) {
+  constexpr double kSpacing = 0.64, kEnd = 6.4;
+  const MixtureExtent& e = row.extent;
+  const double low = e.low - kEnd * e.wide, high = e.high + kEnd * e.wide;
+  const double spacing = kSpacing * e.thin, nodes = std::ceil((high - low) / spacing);
+  if (!(2.0 * nodes < row.size())) {
+    return instruction_set().normal_pairs(row, row.draws) / (row.size() * row.size());
+  }
+  double sum = 0.0;
+  for (double i = 0.0; i <= nodes; i += 1.0) {
+    const double f = tail_at(law, row, low + i * spacing, 1.0);
+    sum += f * (1.0 - f);
+  }
+  return 2.0 * spacing * sum;
+}
+
+// Gauss and Legendre's rule on [0, 1].
+constexpr int kNodes = 12;
+struct Gauss {
+  double at[kNodes], weight[kNodes];
+  Gauss() {
+    for (int i = 0; i < kNodes; ++i) {
+      double x = std::cos(M_PI * (i + 0.75) / (kNodes + 0.5)), slope = 1.0;
+      for (int step = 0; step < 6; ++step) {
+        double last = 1.0, p = x;
+        for (int k = 2; k <= kNodes; ++k) {
+          const double next = ((2 * k - 1) * x * p - (k - 1) * last) / k;
+          last = p;
+          p = next;
+        }
+        slope = kNodes * (x * p - last) / (x * x - 1.0);
+        x -= p / slope;
+      }
+      at[i] = 0.5 + 0.5 * x;
+      weight[i] = 1.0 / ((1.0 - x * x) * slope * slope);
+    }
+  }
+};
+
+// The integral of P(sign Y < x)^2 up to x = from, in panels as long as 1.5 times the distance to
+// the nearest singularity, which lies sqrt(df) scales off a mean; of a law that is near normal, 2.
+// Beyond the means the square goes as x^(-2 df).
+double squared_tail(const NoiseLaw& law, const Row& row, double from, double sign) {
+  static const Gauss rule;
+  constexpr double kLength = 1.5;
+  const double factor = std::min(law.df, 4.0);
+  const double size = row.extent.wide + (row.extent.high - row.extent.low), spread = row.spread();
+  const double centre = sign * row.centre(), least = sign > 0.0 ? row.extent.low : -row.extent.high;
+  const auto reach = [&](double low, double high) {
+    return kLength * std::sqrt(instruction_set().mixture_reach(row, sign > 0.0 ? low : -high,
+                                                               sign > 0.0 ? high : -low, factor));
+  };
+  double sum = 0.0;
+  for (;;) {
+    if (from < least) {
+      const double f = tail_at(law, row, from, sign), off = std::max(1.0, (centre - from) / size);
+      if (f * f * size <= 1e-12 * spread * off) {
+        return sum + f * f * (centre - from) / (2.0 * law.df - 1.0);
+      }
+    }
+    const double safe = reach(from, from) / (1.0 + kLength);
+    double length = (1.0 + kLength) * safe;
+    for (double most = reach(from - length, from); most < length && length > safe;
+         most = reach(from - length, from)) {
+      length = std::max(safe, std::max(most, 0.6 * length));
+    }
+    for (int i = 0; i < kNodes; ++i) {
+      const double f = tail_at(law, row, from - length * rule.at[i], sign);
+      sum += length * rule.weight[i] * f * f;
+    }
+    if (!(from - length < from)) return kNan;
+    from -= length;
+  }
+}
+
+// Of y = 0.
+double score(const NoiseLaw& law, const Row& row) {
+  if (!row.finite()) return kNan;
+  if (law.student) return squared_tail(law, row, 0.0, 1.0) + squared_tail(law, row, 0.0, -1.0);
+  return instruction_set().mixture_distance(law, row, 0.0) / row.size() -
+         0.5 * normal_distance_of_pairs(law, row);
+}
+
+// ---- rows ---------------------------------------------------------------------------------------
+
+// In [0, largest]; NaN passes.
+double rate_of(double value) {
+  return value < 0.0 ? 0.0 : value > kLargest ? kLargest : value;
+}
+
+// The draws of some rows side by side.
+struct Scratch {
+  Buffer<double> means, sds, inverses, weights, floored;
+};
+
+// Calls body(cell, row), in parallel. floor: sds are at least so many of the largest mean. origins:
+// (cells,) that means are taken from, or null.
+template <class T, class Body>
+bool for_each_row(const MixtureDraws<T>& d, double evaluations, double floor, const double* origins,
+                  Poll* poll, const Body& body) {
+  const std::int64_t cells = d.rows * d.outputs;
+  const std::int64_t padded = (d.draws + kBlock - 1) / kBlock * kBlock;
+  const std::int64_t some = std::clamp<std::int64_t>((1 << 16) / padded, 1, kBlock);
+  const std::int64_t pieces = (cells + some - 1) / some;
+  const bool alike = d.width_steps[1] == 0 && d.width_steps[2] == 0;  // at all rows
+  Cancel cancel(poll);
+  const int useful = threads_for(50.0 * evaluations * static_cast<double>(d.draws * cells));
+  Crew crew(static_cast<int>(std::min<std::int64_t>(useful, pieces)));
+  std::vector<Scratch> scratch(static_cast<std::size_t>(crew.size()));
+  for (Scratch& s : scratch) {
+    s.means.resize(some * padded);
+    s.sds.resize((alike ? 1 : some) * padded);
+    s.inverses.resize((alike ? 1 : some) * padded);
+    s.weights.resize(padded);
+    s.floored.resize(2 * padded);
+    for (std::int64_t i = 0; i < padded; ++i) s.weights.data()[i] = i < d.draws ? 1.0 : 0.0;
+  }
+  const auto fill_widths = [&](Scratch& s, std::int64_t cell, std::int64_t place) {
+    const double* from =
+        d.widths + cell / d.outputs * d.width_steps[1] + cell % d.outputs * d.width_steps[2];
+    double *sd = s.sds.data() + place * padded, *inverse = s.inverses.data() + place * padded;
+    for (std::int64_t i = 0; i < padded; ++i) {
+      const double width = from[i < d.draws ? i * d.width_steps[0] : 0];
+      sd[i] = width <= kThinnest ? kThinnest : width;
+      inverse[i] = i < d.draws ? 1.0 / sd[i] : 0.0;
+    }
+  };
+  std::atomic<std::int64_t> next{0};
+  crew.run(
+      [&](int thread) {
+        Scratch& s = scratch[static_cast<std::size_t>(thread)];
+        if (d.widths == nullptr) {
+          std::fill_n(s.sds.data(), padded, 0.0);
+        } else if (alike) {
+          fill_widths(s, 0, 0);
+        }
+        for (;;) {
+          const std::int64_t first = next.fetch_add(1, std::memory_order_relaxed) * some;
+          if (first >= cells) return;
+          const std::int64_t count = std::min(some, cells - first);
+          std::int64_t offsets[kBlock];
+          double origin[kBlock];
+          for (std::int64_t c = 0; c < count; ++c) {
+            offsets[c] = (first + c) / d.outputs * d.value_steps[1] +
+                         (first + c) % d.outputs * d.value_steps[2];
+            origin[c] = origins != nullptr ? origins[first + c] : 0.0;
+          }
+          double* means = s.means.data();
+          for (std::int64_t i = 0; i < padded; ++i) {
+            const T* from = d.values + (i < d.draws ? i * d.value_steps[0] : 0);
+            for (std::int64_t c = 0; c < count; ++c) {
+              const double value = static_cast<double>(from[offsets[c]]) - origin[c];
+              means[c * padded + i] = d.widths == nullptr ? rate_of(value) : value;
+            }
+          }
+          for (std::int64_t c = 0; c < count; ++c) {
+            if (cancel.check()) return;
+            if (!alike) fill_widths(s, first + c, c);
+            const std::int64_t place = alike ? 0 : c * padded;
+            Row row{{means + c * padded, s.sds.data() + place, s.inverses.data() + place,
+                     s.weights.data(), padded},
+                    d.draws,
+                    {}};
+            instruction_set().mixture_extent(row, row.extent);
+            // A draw without spread is a step.
+            const double least = floor * std::max(-row.extent.low, row.extent.high);
+            if (row.extent.thin < least) {
+              double *sd = s.floored.data(), *inverse = sd + padded;
+              for (std::int64_t i = 0; i < padded; ++i) {
+                sd[i] = std::max(row.sd[i], least);
+                inverse[i] = i < d.draws ? 1.0 / sd[i] : 0.0;
+              }
+              row.sd = sd;
+              row.inverse = inverse;
+              instruction_set().mixture_extent(row, row.extent);
+            }
+            body(first + c, row);
+          }
+        }
+      },
+      true, &cancel);
+  return !cancel.cancelled();
+}
+
+}  // namespace
+
+template <class T>
+bool mixture_quantiles(Noise noise, double df, const MixtureDraws<T>& draws, const double* levels,
+                       std::int64_t count, double* out, Poll* poll) {
+  const std::int64_t cells = draws.rows * draws.outputs;
+  const auto at = [&](std::int64_t cell, std::int64_t q) -> double& {
+    return out[q * cells + cell];
+  };
+  const double evaluations = 5.0 * static_cast<double>(count);
+  if (noise == Noise::kPoisson) {
+    return for_each_row(draws, evaluations, 0.0, nullptr, poll,
+                        [&](std::int64_t cell, const Row& row) {
+                          for (std::int64_t q = 0; q < count; ++q)
+                            at(cell, q) = least_count(row, levels[q]);
+                        });
+  }
+  const NoiseLaw law = law_of(noise, df);
+  std::vector<Level> solved;
+  for (std::int64_t q = 0; q < count; ++q) solved.emplace_back(law, levels[q]);
+  return for_each_row(draws, evaluations, 0x1p-50, nullptr, poll,
+                      [&](std::int64_t cell, const Row& row) {
+                        for (std::int64_t q = 0; q < count; ++q) {
+                          at(cell, q) = solve(law, row, solved[static_cast<std::size_t>(q)]);
+                        }
+                      });
+}
+
+template <class T>
+bool mixture_cdf(Noise noise, double df, const MixtureDraws<T>& draws, const double* y, double* out,
+                 Poll* poll) {
+  const NoiseLaw law = law_of(noise, df);
+  return for_each_row(draws, 1.0, 0.0, nullptr, poll, [&](std::int64_t cell, const Row& row) {
+    out[cell] =
+        noise == Noise::kPoisson
+            ? std::min(1.0, instruction_set().poisson_sum(row, std::floor(y[cell])) / row.size())
+            : tail_at(law, row, y[cell], 1.0);
+  });
+}
+
+template <class T>
+bool mixture_crps(Noise noise, double df, const MixtureDraws<T>& draws, const double* y,
+                  double* out, Poll* poll) {
+  const NoiseLaw law = law_of(noise, df);
+  return for_each_row(draws, 50.0, 0.0, y, poll,
+                      [&](std::int64_t cell, const Row& row) { out[cell] = score(law, row); });
+}
+
+#define RIBBIT_INSTANTIATE(T)                                                                      \
+  template bool mixture_quantiles(Noise, double, const MixtureDraws<T>&, const double*,            \
+                                  std::int64_t, double*, Poll*);                                   \
+  template bool mixture_cdf(Noise, double, const MixtureDraws<T>&, const double*, double*, Poll*); \
+  template bool mixture_crps(Noise, double, const MixtureDraws<T>&, const double*, double*, Poll*);
+RIBBIT_INSTANTIATE(float)
+RIBBIT_INSTANTIATE(double)
+#undef RIBBIT_INSTANTIATE
+
+}  // namespace ribbit::cpu
