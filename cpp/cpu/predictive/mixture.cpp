@@ -262,12 +262,16 @@ double squared_tail(const NoiseLaw& law, const Row& row, double from, double sig
   }
 }
 
-// Of y = 0.
+// Of y = 0; far from all draws the spread is lost in the distance.
 double score(const NoiseLaw& law, const Row& row) {
   if (!row.finite()) return kNan;
-  if (law.student) return squared_tail(law, row, 0.0, 1.0) + squared_tail(law, row, 0.0, -1.0);
-  return instruction_set().mixture_distance(law, row, 0.0) / row.size() -
-         0.5 * normal_distance_of_pairs(law, row);
+  const double away = std::max(row.extent.low, -row.extent.high);
+  const bool far = away > 1e15 * (row.extent.wide + (row.extent.high - row.extent.low));
+  if (law.student && !far) {
+    return squared_tail(law, row, 0.0, 1.0) + squared_tail(law, row, 0.0, -1.0);
+  }
+  const double distance = instruction_set().mixture_distance(law, row, 0.0) / row.size();
+  return far ? distance : distance - 0.5 * normal_distance_of_pairs(law, row);
 }
 
 // ---- rows ---------------------------------------------------------------------------------------
@@ -406,7 +410,7 @@ bool mixture_cdf(Noise noise, double df, const MixtureDraws<T>& draws, const dou
   return for_each_row(draws, 1.0, 0.0, nullptr, poll, [&](std::int64_t cell, const Row& row) {
     out[cell] =
         noise == Noise::kPoisson
-            ? std::min(1.0, instruction_set().poisson_sum(row, std::floor(y[cell])) / row.size())
+            ? std::min(instruction_set().poisson_sum(row, std::floor(y[cell])) / row.size(), 1.0)
             : tail_at(law, row, y[cell], 1.0);
   });
 }
