@@ -6,7 +6,7 @@ import math
 import numbers
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from ribbit import _core
 from ribbit._arrays import interfaces
+from ribbit._arrays.row_shapes import row_blocks
 from ribbit.errors import DataError, DTypeError, ShapeError
 
 if TYPE_CHECKING:
@@ -438,25 +439,42 @@ def _place(
 
 
 def all_true(
-    function: str, expected: str, name: str, array: npt.NDArray[Any], good: npt.NDArray[np.bool_]
+    function: str,
+    expected: str,
+    name: str,
+    array: npt.NDArray[Any],
+    good: npt.NDArray[np.bool_],
+    first: int = 0,
 ) -> None:
-    """Raise a DataError with the first place and value of `array` where `good` is False."""
+    """Raise a DataError with the first bad place and value of rows, numbered from `first` on."""
     if not good.all():
         where = np.unravel_index(int(np.argmin(good)), array.shape)
-        raise _place(function, expected, name, where, array[where])
+        place = (first + where[0], *where[1:]) if where else where
+        raise _place(function, expected, name, place, array[where])
 
 
-def data(function: str, name: str, value: object, dtype: np.dtype[Any]) -> FloatArray:
-    """Return a finite C-contiguous copy of an array-like in `dtype` (float32 or float64)."""
+def data(
+    function: str,
+    name: str,
+    value: object,
+    dtype: np.dtype[Any],
+    moved: Callable[[npt.NDArray[Any]], npt.NDArray[Any]] | None = None,
+) -> FloatArray:
+    """Return a finite C-contiguous copy of an array-like in `dtype` (float32 or float64).
+
+    moved: makes other numbers of some rows, before they are rounded to `dtype`.
+    """
     raw = numeric(function, name, value)
     memory(function, raw.size, dtype, f"{name} of shape {raw.shape}")
-    with np.errstate(over="ignore", invalid="ignore"):
-        array = np.array(raw, dtype=dtype, order="C", copy=True)
-    good = np.isfinite(array)
-    if not good.all():
-        where = np.unravel_index(int(np.argmin(good)), array.shape)
+    array = np.empty(raw.shape, dtype)
+    expected, count = f"finite {dtype} values in {name}", len(raw) if raw.ndim else 1
+    # In blocks, so that the copy is all that takes memory.
+    for part in row_blocks(count, raw.size // max(1, count)):
+        rows, made = (raw[part], array[part]) if raw.ndim else (raw, array)
+        with np.errstate(over="ignore", invalid="ignore"):
+            made[...] = rows if moved is None else moved(rows)
         # Names the value that came, so that 1e300 is not reported as an infinity.
-        raise _place(function, f"finite {dtype} values in {name}", name, where, raw[where])
+        all_true(function, expected, name, rows, np.isfinite(made), part.start)
     return array
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from ribbit._arrays.mapped import MappedRows
 from ribbit._arrays.namespace import errstate, from_host, namespace, to_host
+from ribbit._arrays.row_shapes import row_blocks
 from ribbit._arrays.warning import warn
 from ribbit.errors import ScaleWarning
 
@@ -64,18 +65,26 @@ def moved(array: Any, mean: npt.NDArray[np.float64], scale: npt.NDArray[np.float
     return (rows - from_host(xp, mean)) / from_host(xp, scale)
 
 
-def _blocks(array: Any) -> Iterator[npt.NDArray[Any]]:
-    """Yield all rows at once; rows of a file come in blocks, on the host."""
+def _blocks(array: Any, weights: npt.NDArray[np.float64] | None = None) -> Iterator[Any]:
+    """Yield all rows that count, block by block in C order; on a device all at once."""
     if isinstance(array, MappedRows):
         yield from (rows for _, rows in array.blocks())
-    else:
+    elif not isinstance(array, np.ndarray):
         yield array
+    else:
+        kept = None if weights is None else counted(weights)
+        for part in row_blocks(len(array), math.prod(array.shape[1:])):
+            rows = array[part] if kept is None else array[part][kept[part]]
+            if len(rows):
+                yield np.ascontiguousarray(rows)
 
 
-def _extremes(array: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _extremes(
+    array: Any, weights: npt.NDArray[np.float64] | None = None
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return the least and the largest number (...) over the rows of an array (N, ...)."""
     low, high = np.full(array.shape[1:], np.inf), np.full(array.shape[1:], -np.inf)
-    for rows in _blocks(array):
+    for rows in _blocks(array, weights):
         xp = namespace(rows)
         low = np.minimum(low, to_host(xp.min(rows, axis=0)))
         high = np.maximum(high, to_host(xp.max(rows, axis=0)))
@@ -139,19 +148,36 @@ def _over_rows(
     array: Any, weights: npt.NDArray[np.float64] | None, changed: Callable[[Any], Any]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return mean and sd (...) over the rows of an array (N, ...), each `changed` to float64."""
-    if isinstance(array, MappedRows):
-        return _over_blocks(array, changed)
-    rows = changed(array)
+    if not isinstance(array, MappedRows | np.ndarray):
+        rows = changed(array)
+        xp = namespace(rows)
+        with errstate(xp):
+            mean, sd = xp.mean(rows, axis=0), xp.std(rows, axis=0)
+        return np.asarray(to_host(mean)), np.asarray(to_host(sd))
+    share, count = None, float(len(array))
     if weights is not None:
-        share = weights / weights.max()  # so that no sum overflows
-        share /= share.sum()
-        with np.errstate(over="ignore", invalid="ignore"):
-            middle = np.tensordot(share, rows, axes=1)
-            return middle, np.sqrt(np.tensordot(share, (rows - middle) ** 2, axes=1))
-    xp = namespace(rows)
-    with errstate(xp):
-        mean, sd = xp.mean(rows, axis=0), xp.std(rows, axis=0)
-    return np.asarray(to_host(mean)), np.asarray(to_host(sd))
+        kept = weights[counted(weights)]
+        share = kept / kept.max()  # so that no sum overflows
+        count = share.sum()
+
+    def total(each: Callable[[npt.NDArray[np.float64]], Any]) -> npt.NDArray[np.float64]:
+        """Return the sum over rows, in the order in which NumPy adds the rows of one array."""
+        found: Any = None
+        first = 0
+        for rows in _blocks(array, weights):
+            terms = each(changed(rows))
+            if share is not None:
+                last = first + len(rows)
+                terms = terms * share[first:last].reshape(-1, *(1,) * (terms.ndim - 1))
+                first = last
+            if found is not None:
+                terms = np.concatenate([found[None], terms])
+            found = np.add.reduce(terms, axis=0)
+        return np.asarray(found)
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = total(lambda rows: rows) / count
+        return mean, np.sqrt(total(lambda rows: (rows - mean) ** 2) / count)
 
 
 def spread(
@@ -166,14 +192,12 @@ def spread(
     weights: (N,) of the rows of an array on the host, one at least above 0. Rows that
     :func:`counted` leaves out do not count.
     """
-    if weights is not None:
-        array, weights = array[counted(weights)], weights[counted(weights)]
-    low, high = _extremes(array)
+    low, high = _extremes(array, weights)
     shape = low.shape
     mean, sd = _moments(array, weights, low, high)
     low, high = _of_channels(low, high)
     with np.errstate(over="ignore", invalid="ignore"):
-        constant, middle = _constant(array, low, high), low + 0.5 * (high - low)
+        constant, middle = _constant(array, weights, low, high), low + 0.5 * (high - low)
         quiet = np.maximum(1.0, _QUIET * (high - low))
     mean, sd = np.where(constant, middle, mean), np.where(constant, quiet, sd)
     sd = np.where(sd == 0.0, 1.0, sd)  # it was smaller than the least float
@@ -181,7 +205,10 @@ def spread(
 
 
 def _constant(
-    array: Any, low: npt.NDArray[np.float64], high: npt.NDArray[np.float64]
+    array: Any,
+    weights: npt.NDArray[np.float64] | None,
+    low: npt.NDArray[np.float64],
+    high: npt.NDArray[np.float64],
 ) -> npt.NDArray[np.bool_]:
     """Return which columns (J,), from `low` to `high`, differ by rounding alone.
 
@@ -195,7 +222,7 @@ def _constant(
     if doubtful.size == 0:
         return constant
     single, whole = np.ones((2, doubtful.size), np.bool_)
-    for values in _columns_of(array, doubtful, top.size):
+    for values in _columns_of(array, weights, doubtful, top.size):
         single &= (values.astype(np.float32) == values).all(axis=0)
         whole &= (np.rint(values) == values).all(axis=0)
     top = top.reshape(-1)[doubtful]
@@ -208,10 +235,10 @@ def _constant(
 
 
 def _columns_of(
-    array: Any, chosen: npt.NDArray[np.intp], count: int
+    array: Any, weights: npt.NDArray[np.float64] | None, chosen: npt.NDArray[np.intp], count: int
 ) -> Iterator[npt.NDArray[np.float64]]:
     """Yield the chosen ones of `count` columns or channels, block by block of rows (n, chosen)."""
-    for rows in _blocks(array):
+    for rows in _blocks(array, weights):
         xp = namespace(rows)
         flat = xp.reshape(rows, (-1, count))
         yield np.asarray(to_host(xp.take(flat, from_host(xp, chosen), axis=1)), np.float64)
@@ -259,18 +286,16 @@ def _far_cells(
     """
     if weights is not None and len(weights) != array.shape[0]:
         return []  # the check of the data raises for it
-    numbers = np.arange(array.shape[0])
-    if weights is not None:
-        numbers = np.flatnonzero(counted(weights))
-        array = array[numbers]
-    if array.shape[0] < _TEN or math.prod(array.shape) == 0:
+    kept = None if weights is None else np.flatnonzero(counted(weights))
+    rows = array.shape[0] if kept is None else kept.size
+    if rows < _TEN or math.prod(array.shape) == 0:
         return []
     scale = np.atleast_1d(scale)[(0,) * (scale.ndim - 1)]  # of channels
-    count, rows, places = scale.size, array.shape[0], math.prod(array.shape[1:-1])
+    count, places, every = scale.size, math.prod(array.shape[1:-1]), -(-rows // _LOOKED)
     if isinstance(array, MappedRows):
         looked: Any = array.some(_LOOKED * math.prod(array.shape[1:]))
     else:
-        looked = to_host(array[:: -(-rows // _LOOKED), ...])
+        looked = to_host(array[::every, ...] if kept is None else array[kept[::every]])
     with np.errstate(over="ignore", invalid="ignore"):
         looked = looked.reshape(-1, count).astype(np.float64)
         centre = np.median(looked, axis=0)
@@ -283,7 +308,7 @@ def _far_cells(
         far, other = np.zeros((2, chosen.size), np.int64)
         inner, outer = np.zeros(chosen.size), np.full(chosen.size, np.inf)
         seen = 0
-        for values in _columns_of(array, chosen, count):
+        for values in _columns_of(array, weights, chosen, count):
             away = np.abs(values - centre)
             out = away >= _FLAT * scale
             place = np.argmax(out, axis=0)
@@ -297,36 +322,13 @@ def _far_cells(
             seen += len(values)
         few = (far > 0) & (far <= max(1, int(_FAR * seen))) & (outer >= _GAP * inner)
         few &= other >= np.minimum((seen - far) // 2, _TEN * far)
+    first //= places
     return [
         (
             int(chosen[j]),
-            int(numbers[first[j] // places]),
+            int(first[j] if kept is None else kept[first[j]]),
             f"{value[j]:.3g}{'' if far[j] == 1 else f' (one of {far[j]} far cells)'}, and all "
             f"other rows lie within {inner[j]:.3g} of {centre[j]:.3g}",
         )
         for j in np.flatnonzero(few)
     ]
-
-
-def _over_blocks(
-    array: MappedRows, changed: Callable[[Any], Any]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return mean and sd, with the sums of NumPy on an array of all rows, which adds them in order.
-
-    A single column it adds in another order: that is one number per row.
-    """
-    if math.prod(array.shape[1:]) == 1:
-        return _over_rows(np.asarray(array, np.float64), None, changed)
-
-    def total(each: Callable[[npt.NDArray[np.float64]], Any]) -> npt.NDArray[np.float64]:
-        found: Any = None
-        for rows in _blocks(array):
-            terms = each(changed(rows))
-            if found is not None:
-                terms = np.concatenate([found[None], terms])
-            found = np.add.reduce(terms, axis=0)
-        return np.asarray(found)
-
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean = total(lambda rows: rows) / len(array)
-        return mean, np.sqrt(total(lambda rows: (rows - mean) ** 2) / len(array))

@@ -6,6 +6,7 @@ Shapes: N rows of D numbers.
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit._arrays import checks
+from ribbit._arrays.row_shapes import BLOCK, row_blocks
 from ribbit.errors import DataError
 
 if TYPE_CHECKING:
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MappedRows", "mapped"]
 
-_BLOCK = 1 << 19  # numbers of a file that are looked at in one go
 _AT_ONCE = 16  # rows far from one another: the system maps pages around each, too
 _COMPARED = 64  # rows that tell whether a file is the one that was meant
 # In the order of RowFormat in cpu/layers/rows.h.
@@ -133,9 +134,8 @@ class MappedRows:
 
     def blocks(self) -> Iterator[tuple[int, npt.NDArray[Any]]]:
         """Yield all rows, some at a time, with the number of the first; memory does not grow."""
-        count = max(1, _BLOCK * len(self) // self.source.size)
-        for first in range(0, len(self), count):
-            yield first, self[first : first + count]
+        for part in row_blocks(len(self), math.prod(self.shape[1:])):
+            yield part.start, self[part]
             self._forget()
 
     def some(self, numbers: int) -> npt.NDArray[Any]:
@@ -173,7 +173,7 @@ class MappedRows:
 
     def _forget(self) -> None:
         """Let go of the pages that were read: they are the system's cache, not our memory."""
-        if self.source.size > _BLOCK and hasattr(mmap, "MADV_DONTNEED"):
+        if self.source.size > BLOCK and hasattr(mmap, "MADV_DONTNEED"):
             with contextlib.suppress(OSError, ValueError):
                 self.source._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 

@@ -1,12 +1,15 @@
-"""Whether data rows have the shape that a network takes, and what would give them it."""
+"""Shapes of data rows: whether a network takes them, and blocks of many rows."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from ribbit.errors import ShapeError
 
-__all__ = ["check_rows"]
+__all__ = ["BLOCK", "check_rows", "row_blocks"]
+
+BLOCK = 1 << 17  # numbers that temporary arrays of some rows hold: 1 MiB in float64
 
 
 def check_rows(function: str, shape: tuple[int, ...], wanted: tuple[int, ...], got: str) -> None:
@@ -36,3 +39,9 @@ def _way(shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
     if len(wanted) == 1 and len(shape) > 2 and math.prod(shape[1:]) == wanted[0]:
         return "give x.reshape(len(x), -1)"
     return ""
+
+
+def row_blocks(rows: int, numbers: int, most: int = BLOCK) -> Iterator[slice]:
+    """Yield slices of all rows, each of `most` numbers or fewer if a row has `numbers`."""
+    size = max(1, most // max(1, numbers))
+    return (slice(low, min(low + size, rows)) for low in range(0, rows, size))

@@ -6,7 +6,7 @@ Shapes: S samples, P parameters, N rows, K outputs. The methods of `Cpu` are tho
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,7 +17,7 @@ from ribbit import _core
 from ribbit._arrays import checks, overrides
 from ribbit._arrays.mapped import MappedRows
 from ribbit._arrays.positions import host_position
-from ribbit._arrays.row_shapes import check_rows
+from ribbit._arrays.row_shapes import check_rows, row_blocks
 from ribbit._backends.density_table import DensityTable, LikelihoodTable, NetworkTable
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ class Cpu:
         """Which kernels compute: the bits of draws depend on it."""
         return _core.isa()
 
-    def rows(self, function: str, network: NetworkTable, x: Any) -> Any:
+    def rows(self, function: str, network: NetworkTable, x: Any, moved: Any = None) -> Any:
         """Return data rows as a finite flat (N, D) copy in the dtype, or in uint8 for images.
 
-        `MappedRows` stay what they are, flat and in that dtype.
+        `MappedRows` stay what they are, flat and in that dtype. moved: makes other numbers of rows.
 
         Raises
         ------
@@ -59,14 +59,12 @@ class Cpu:
         array = x if stored else checks.numeric(function, "x", x)
         check_rows(function, array.shape, network.input_shape, checks.summary(array))
         if stored:
-            return self._mapped(function, network, x)
+            return self._mapped(function, network, x if moved is None else moved(x))
         if array.dtype == np.uint8 and len(network.input_shape) == 3:
             return np.array(array, order="C").reshape(array.shape[0], -1)
-        flat = checks.data(function, "x", array, self.dtype).reshape(array.shape[0], -1)
-        if network.tokens:
-            good = (flat >= 0) & (flat < network.tokens) & (flat == np.floor(flat))
-            expected = f"integer tokens in [0, {network.tokens})"
-            checks.all_true(function, expected, "x", flat, good)
+        flat = checks.data(function, "x", array, self.dtype, moved).reshape(array.shape[0], -1)
+        blocks = row_blocks(*flat.shape)
+        _check_tokens(function, network, ((part.start, flat[part]) for part in blocks))
         return flat
 
     def _mapped(self, function: str, network: NetworkTable, x: MappedRows) -> MappedRows:
@@ -77,11 +75,7 @@ class Cpu:
         if not images:
             flat = flat.read_as(self.dtype)
             flat.check_finite(function, "x")
-        if network.tokens:
-            expected = f"integer tokens in [0, {network.tokens})"
-            for _, rows in flat.blocks():
-                good = (rows >= 0) & (rows < network.tokens) & (rows == np.floor(rows))
-                checks.all_true(function, expected, "x", rows, good)
+        _check_tokens(function, network, flat.blocks())
         return flat.known()
 
     def given(self, function: str, name: str, array: Any) -> Any:
@@ -229,6 +223,16 @@ class Cpu:
             count,
             rows,
         )
+
+
+def _check_tokens(
+    function: str, network: NetworkTable, blocks: Iterable[tuple[int, npt.NDArray[Any]]]
+) -> None:
+    """Raise a DataError unless the rows of a network of tokens are such; first row and rows."""
+    for first, rows in blocks if network.tokens else ():
+        good = (rows >= 0) & (rows < network.tokens) & (rows == np.floor(rows))
+        expected = f"integer tokens in [0, {network.tokens})"
+        checks.all_true(function, expected, "x", rows, good, first)
 
 
 def pointer_density(address: int, dim: int, user_data: int, parallel: bool) -> Any:

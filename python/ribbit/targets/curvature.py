@@ -15,11 +15,12 @@ import numpy as np
 from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
 from ribbit._arrays.positions import one_position
+from ribbit._arrays.row_shapes import row_blocks
 from ribbit.models.model import Model
 from ribbit.targets import prior_table
 from ribbit.targets.information import known_likelihoods, noise_information, roots
 from ribbit.targets.likelihoods import Array64, Gaussian, Likelihood
-from ribbit.targets.linearized import first_of, jacobian, row_blocks
+from ribbit.targets.linearized import BLOCK, first_of, jacobian
 from ribbit.targets.prior_base import LOG_NOISE, PriorLike
 from ribbit.targets.prior_curvature import prior_curvature
 from ribbit.targets.priors import Normal
@@ -100,7 +101,7 @@ class GaussNewton:
         noise = at[self.model.dim :] if noises else None
         weight = 1.0 / math.sqrt(self.temperature * self.likelihood_temperature)
         rows = self.x.reshape((-1, *self.model.input_shape))
-        for block in row_blocks(rows.shape[0], self.model.output_shape[0] * size):
+        for block in row_blocks(rows.shape[0], self.model.output_shape[0] * size, BLOCK):
             f, derivatives = jacobian(name, self.model, at, rows[block], first, interrupt)
             root = weight * roots(self.likelihood, f, noise)
             count = float(f.shape[0])
@@ -207,7 +208,8 @@ class GaussNewton:
             checks.positive(name, "prior_sd", value)
         priors: dict[str, Any] = {}
         table, resolved = spec.table, prior_table.patterns_of(spec.prior)
-        for parameter, row in zip(self.model.parameters, table.rows, strict=False):
+        arrays = zip(self.model.parameters, table.rows, table.means, strict=False)
+        for parameter, row, mean in arrays:
             if parameter.name not in prior_sd:
                 priors[parameter.name] = prior_table.chosen(resolved, parameter.name)[1]
                 continue
@@ -215,9 +217,6 @@ class GaussNewton:
                 raise ValueError(
                     f"[{name}] expected normal priors, got another of {parameter.name}"
                 )
-            place = slice(parameter.offset, parameter.offset + parameter.size)
-            centre = table.mean[place]
-            mean: Any = centre if centre.any() else 0.0
             priors[parameter.name] = Normal(prior_sd[parameter.name], mean=mean)
         if LOG_NOISE in resolved:
             priors[LOG_NOISE] = resolved[LOG_NOISE]
@@ -239,6 +238,5 @@ class GaussNewton:
             noises=self._noises,
             dtype=spec.dtype,
         )
-        table.spread.flags.writeable = table.mean.flags.writeable = False
         made = dataclasses.replace(spec, prior=prior, likelihood=likelihood, table=table)
         return self._like(made)  # type: ignore[attr-defined]

@@ -9,6 +9,7 @@ what is left, H units below the last layer, J outputs, K = H + 1 with a bias, el
 from __future__ import annotations
 
 import functools
+import itertools
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -202,24 +203,20 @@ def integrate(name: str, spec: DensitySpec) -> IntegratedSpec:
             "posterior is normal"
         )
     end = below + size
-    spread, mean = spec.table.spread, spec.table.mean
+    whole = spec.table
     rows = segments[~own].copy()
     rows[rows[:, 0] >= end, 0] -= size
-    spreads = spread[:below]
-    keep = np.r_[0:below, end : spec.dim]
-    table = PriorTable(
-        rows,
-        spread[keep],
-        mean[keep],
-        spec.table.centre[keep],
-        float(spreads[0]) if below and (spreads == spreads[0]).all() else None,
+    spreads = set(whole.spreads[offsets < below].tolist())
+    means, centres = (
+        tuple(itertools.compress(values, ~own)) for values in (whole.means, whole.centres)
     )
-    table.spread.flags.writeable = table.mean.flags.writeable = False
+    shared = spreads.pop() if len(spreads) == 1 else None
+    table = PriorTable(rows, whole.spreads[~own], means, centres, shared)
     integrated = IntegratedLayer(
         bias,
         alone,
-        np.ascontiguousarray(spread[below:end].reshape(-1, outputs)[:, 0]),
-        np.ascontiguousarray(mean[below:end].reshape(-1, outputs)),
+        np.ascontiguousarray(whole.spread[below:end].reshape(-1, outputs)[:, 0]),
+        np.ascontiguousarray(whole.mean[below:end].reshape(-1, outputs)),
     )
     given = {f.name: getattr(spec, f.name) for f in fields(DensitySpec)}
     return IntegratedSpec(**given | {"table": table}, whole=spec, layer=integrated)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 
 from ribbit._arrays import checks
+from ribbit._arrays.row_shapes import row_blocks
 from ribbit._backends import dispatch
 from ribbit._backends.cpu import Cpu
 from ribbit.models.layers import Dense
@@ -23,10 +24,10 @@ from ribbit.targets.likelihoods import Array64, Kind
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["LinearizedNetwork", "NormalNetwork", "first_of", "jacobian", "row_blocks"]
+__all__ = ["BLOCK", "LinearizedNetwork", "NormalNetwork", "first_of", "jacobian"]
 
 _FLOAT64 = np.dtype(np.float64)
-_NUMBERS = 1 << 22  # of a block of Jacobians: 32 MB, and some milliseconds between two questions
+BLOCK = 1 << 22  # numbers of Jacobians: 32 MB, and some milliseconds between two questions
 _HELD = 1 << 24  # numbers of Jacobians that are kept from one block of draws to the next
 
 
@@ -72,12 +73,6 @@ def jacobian(
         found[:, k, :, k] = features
     f = features @ network[first:].reshape(width, units)
     return f, found.reshape(rows, units, -1)
-
-
-def row_blocks(rows: int, numbers: int) -> Iterator[slice]:
-    """Cut rows into blocks whose Jacobians of `numbers` a row are not too large."""
-    size = max(1, min(rows, _NUMBERS // max(1, numbers)))
-    return (slice(low, min(low + size, rows)) for low in range(0, rows, size))
 
 
 @functools.lru_cache(maxsize=8)
@@ -146,7 +141,7 @@ class LinearizedNetwork:
         numbers = model.output_shape[0] * (model.dim - self.first)
         inputs = np.asarray(self.base.network_inputs("predict", x))
         found, keep = [], inputs.shape[0] * numbers <= _HELD
-        for rows in row_blocks(inputs.shape[0], numbers):
+        for rows in row_blocks(inputs.shape[0], numbers, BLOCK):
             block = rows, *jacobian("predict", model, self.mode, inputs[rows], self.first)
             found.append(block if keep else None)
             yield block

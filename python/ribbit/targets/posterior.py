@@ -161,10 +161,9 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         Library of the arrays: numpy or cupy.
     normal_prior : bool
         Whether every parameter's prior is a `Normal`.
-    prior_mean : numpy.ndarray
-        (P,) float64, mean of the prior per parameter.
-    prior_sd : numpy.ndarray
-        (P,) float64, sd of the prior per parameter, untempered; its scale where that is infinite.
+    prior_mean, prior_sd : numpy.ndarray
+        (P,) float64, read-only: mean and untempered sd of the prior of each parameter; its scale
+        where the sd is infinite. A prior that all parameters share takes no memory here.
     shared_prior_sd : float or None
         The sd that all weights and biases share, None if they do not; "log_noise" not counted.
 
@@ -238,8 +237,6 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
     y: FloatArray
     sample_weight: FloatArray | None
     normal_prior: bool
-    prior_mean: Array64
-    prior_sd: Array64
     shared_prior_sd: float | None
     _native: Any
     _spec: DensitySpec
@@ -320,7 +317,6 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
                 raise TypeError(f"[{name}] expected model as a Model, got {checks.summary(model)}")
             noise = check_likelihood(name, likelihood)
             units = Units.of(name, model, x, y, noise, weights, titles=columns)
-            x, y = units.inputs(name, x), units.targets(name, y)
         data = model, x, y, prior, likelihood
         how = temperature, likelihood_temperature, dtype, precision
         if marginalize is not None:
@@ -359,8 +355,6 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
             "y": spec.y,
             "sample_weight": spec.weights,
             "normal_prior": bool((table.rows[:, 2] == Normal.kind).all()),
-            "prior_mean": table.mean,
-            "prior_sd": table.spread,
             "shared_prior_sd": table.shared,
             "array_namespace": spec.backend.xp,
             "_native": spec.density(),
@@ -416,6 +410,16 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         made = _of_spec(spec, type(self))
         vars(made).update(self._added())
         return made
+
+    @property
+    def prior_mean(self) -> Array64:
+        """Mean of the prior (P,) of each parameter, read-only."""
+        return self._spec.table.mean
+
+    @property
+    def prior_sd(self) -> Array64:
+        """Sd of the prior (P,) of each parameter, untempered; its scale where that is infinite."""
+        return self._spec.table.spread
 
     @property
     def dropout_layers(self) -> tuple[str, ...]:

@@ -15,7 +15,9 @@ from ribbit._arrays import checks
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["LOG_NOISE", "LearnedScales", "Prior", "PriorLike", "ScalePrior"]
+__all__ = ["LOG_NOISE", "LearnedScales", "Means", "Prior", "PriorLike", "ScalePrior"]
+
+Means: TypeAlias = "float | npt.NDArray[np.float64]"  # of all numbers of an array, or (size,)
 
 LOG_NOISE = "log_noise"
 """Name of the extra parameter of a likelihood that learns its noise."""
@@ -81,13 +83,13 @@ class Prior:
         """Return the names of parameters that the prior says something of; a target has them."""
         return ()
 
-    def _means(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
-        """Return the mean of each number of a parameter (size,), of a model of `dim` in all."""
-        del function, dim
-        return np.zeros(parameter.size)
+    def _means(self, function: str, parameter: Parameter, dim: int) -> Means:
+        """Return the mean of each number of a parameter, of a model of `dim` in all."""
+        del function, parameter, dim
+        return 0.0
 
-    def _centres(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
-        """Return what the core subtracts before it takes the density (size,): the mean."""
+    def _centres(self, function: str, parameter: Parameter, dim: int) -> Means:
+        """Return what the core subtracts before it takes the density: the mean."""
         return self._means(function, parameter, dim)
 
     def _learned_scales(self) -> LearnedScales | None:
@@ -139,15 +141,15 @@ class ScalePrior(Prior):
         """Root of the mean of scale**2, infinite when there is none."""
         return math.inf
 
-    def _means(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
-        """Return the mean of the log scale (size,)."""
-        del function, dim
-        return np.full(parameter.size, self.log_mean)
+    def _means(self, function: str, parameter: Parameter, dim: int) -> Means:
+        """Return the mean of the log scale."""
+        del function, parameter, dim
+        return self.log_mean
 
-    def _centres(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
-        """Return zeros (size,): the density is of the log scale itself."""
-        del function, dim
-        return np.zeros(parameter.size)
+    def _centres(self, function: str, parameter: Parameter, dim: int) -> Means:
+        """Return 0: the density is of the log scale itself."""
+        del function, parameter, dim
+        return 0.0
 
 
 PriorLike: TypeAlias = Prior | Mapping[str, Prior]

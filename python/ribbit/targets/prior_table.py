@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,7 +12,7 @@ import numpy as np
 from ribbit._arrays.warning import warn
 from ribbit._backends.density_table import prior_constants
 from ribbit.errors import PriorWarning
-from ribbit.targets.prior_base import LOG_NOISE, Parameter, Prior, PriorLike, ScalePrior
+from ribbit.targets.prior_base import LOG_NOISE, Means, Parameter, Prior, PriorLike, ScalePrior
 from ribbit.targets.scales import ScaleBuilder, ScaleTable
 
 if TYPE_CHECKING:
@@ -29,26 +29,55 @@ class PriorTable:
     ----------
     rows : numpy.ndarray
         (G, 6) float64: offset, size, kind, a, b, c; the segments cover the parameters once.
-    spread : numpy.ndarray
-        (P,) float64, standard deviation per parameter, its scale where that is infinite.
-    mean : numpy.ndarray
-        (P,) float64.
+    spreads : numpy.ndarray
+        (G,) float64, standard deviation of each segment, its scale where that is infinite.
+    means : tuple
+        G means, each a float or an array of the segment's size.
+    centres : tuple
+        What the core subtracts before it takes the density: the means, but 0 for the log of a
+        scale.
     scales : ScaleTable or None
         Learned scales of weights; their logarithms are the last parameters, their weights z.
-    centre : numpy.ndarray
-        (P,) float64, what the core subtracts before it takes the density: the mean, but 0 for the
-        log of a scale.
     shared : float or None
         The one sd of all network parameters, None when they differ or scales are learned;
         "log_noise" not counted.
     """
 
     rows: npt.NDArray[np.float64]
-    spread: npt.NDArray[np.float64]
-    mean: npt.NDArray[np.float64]
-    centre: npt.NDArray[np.float64]
+    spreads: npt.NDArray[np.float64]
+    means: tuple[Means, ...]
+    centres: tuple[Means, ...]
     shared: float | None
     scales: ScaleTable | None = None
+
+    @property
+    def dim(self) -> int:
+        """Number of parameters P."""
+        return int(self.rows[:, 1].sum())
+
+    @property
+    def spread(self) -> npt.NDArray[np.float64]:
+        """The standard deviations of all parameters (P,), read-only."""
+        return self._vector(self.spreads.tolist())
+
+    @property
+    def mean(self) -> npt.NDArray[np.float64]:
+        """The means of all parameters (P,), read-only."""
+        return self._vector(self.means)
+
+    @property
+    def centre(self) -> npt.NDArray[np.float64]:
+        """The centres of all parameters (P,), read-only."""
+        return self._vector(self.centres)
+
+    def _vector(self, values: Sequence[Means]) -> npt.NDArray[np.float64]:
+        """Return the values of segments as (P,); if they all are one number, without memory."""
+        if all(isinstance(value, float) for value in values) and len({*values}) == 1:
+            return np.broadcast_to(np.float64(values[0]), (self.dim,))
+        sizes = self.rows[:, 1].astype(np.int64)
+        vector = np.concatenate([*map(np.broadcast_to, values, sizes)])
+        vector.flags.writeable = False
+        return vector
 
 
 class _LogNoise(NamedTuple):
@@ -151,8 +180,8 @@ def resolve(
     rows: list[tuple[float, ...]] = []
     sizes: list[int] = []
     spreads: list[float] = []
-    means: list[npt.NDArray[np.float64]] = []
-    centres: list[npt.NDArray[np.float64]] = []
+    means: list[Means] = []
+    centres: list[Means] = []
     dim = sum(p.size for p in network)
     builder = ScaleBuilder()
     for p in network:
@@ -196,13 +225,12 @@ def resolve(
         rows.append((sum(sizes), array.count, array.prior.kind, *array.prior._table_values()))
         sizes.append(array.count)
         spreads.append(array.prior._spread())
-        means.append(np.full(array.count, array.prior.log_mean))
-        centres.append(np.zeros(array.count))
+        means.append(array.prior.log_mean)
+        centres.append(0.0)
     table = np.array(rows, dtype=np.float64)
     if dtype is not None:
         _check_range(function, priors, table, np.array(spreads), dtype)
-    mean, centre = np.concatenate(means), np.concatenate(centres)
-    return PriorTable(table, np.repeat(spreads, sizes), mean, centre, shared, scales)
+    return PriorTable(table, np.array(spreads), tuple(means), tuple(centres), shared, scales)
 
 
 def _check_range(

@@ -18,7 +18,7 @@ from ribbit._arrays import checks
 from ribbit._arrays.keywords import explain
 from ribbit._backends.codes import PRIORS
 from ribbit.errors import ShapeError
-from ribbit.targets.prior_base import LearnedScales, Parameter, Prior, PriorLike, ScalePrior
+from ribbit.targets.prior_base import LearnedScales, Means, Parameter, Prior, PriorLike, ScalePrior
 from ribbit.targets.scale_priors import GammaPrecision, HalfCauchy, HalfNormal, InverseGamma
 
 if TYPE_CHECKING:
@@ -159,8 +159,8 @@ class Normal(Prior):
         """Return the names in a dict of means."""
         return tuple(self.mean) if isinstance(self.mean, Mapping) else ()
 
-    def _means(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
-        """Return the mean of each number of a parameter (size,), of a model of `dim` in all.
+    def _means(self, function: str, parameter: Parameter, dim: int) -> Means:
+        """Return the mean of each number of a parameter, of a model of `dim` in all.
 
         Raises
         ------
@@ -169,7 +169,7 @@ class Normal(Prior):
         """
         name, size, mean = parameter.name, parameter.size, self.mean
         if isinstance(mean, float):
-            return np.full(size, mean, np.float64)
+            return mean
         shapes = [parameter.shape]
         if isinstance(mean, Mapping):
             if name not in mean:

@@ -18,6 +18,7 @@ from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
 from ribbit._arrays.mapped import MappedRows, mapped
 from ribbit._arrays.namespace import from_host, to_host
+from ribbit._arrays.row_shapes import row_blocks
 from ribbit._arrays.shards import DEFAULT_SHARDS, MOST_SHARDS, row_bounds
 from ribbit._backends import dispatch
 from ribbit._backends import precision as _precision
@@ -117,8 +118,8 @@ class DensitySpec:
     ) -> DensitySpec:
         """Check the arguments of `Posterior`; `name` stands in its errors.
 
-        units: those that x and y were in before they were standardised. integrates: whether a
-        sampler may integrate the last layer out. weights: of rows, by `checks.row_weights`.
+        units: x and y are standardised with these. integrates: whether a sampler may integrate
+        the last layer out. weights: of rows, by `checks.row_weights`.
         shards: into which all rows are cut. columns: names of those of x.
         """
         if not isinstance(model, Model):
@@ -145,7 +146,6 @@ class DensitySpec:
             noises=likelihood.noises(model.output_shape),
             dtype=chosen,
         )
-        resolved.spread.flags.writeable = resolved.mean.flags.writeable = False
         backend = dispatch.backend_of_data(name, chosen, x=x, y=y)
         if resolved.scales is not None and backend.device is not None:
             raise ValueError(
@@ -160,7 +160,9 @@ class DensitySpec:
                 )
         flat = getattr(y, "ndim", None) == 1 or np.ndim(y) == 1
         _precision.check_memory(name, how, backend.device)
-        rows = backend.rows(name, model.network, x)
+        moved = None if units is None else functools.partial(units.inputs, name)
+        rows = backend.rows(name, model.network, x, moved)
+        y = y if units is None else units.targets(name, y)
         host = likelihood._targets(
             name, backend.given(name, "y", y), rows.shape[0], model.output_shape, chosen
         )
@@ -234,13 +236,13 @@ class DensitySpec:
         x = self.x.reshape((-1, *self.model.input_shape))
         y = self.y[:, 0] if self.flat else self.y
         terms = self.prior, self.likelihood, self.temperature, self.likelihood_temperature
-        how = None, self.precision, self.units, self.integrates, self.weights, self.shards
-        return DensitySpec.of, ("Posterior", self.model, x, y, *terms, *how, self.columns)
+        how = None, self.precision, None, self.integrates, self.weights, self.shards, self.columns
+        return _again, (self.units, "Posterior", self.model, x, y, *terms, *how)
 
     @property
     def dim(self) -> int:
         """Number of parameters P, a learned noise and learned scales included."""
-        return int(self.table.mean.size)
+        return self.table.dim
 
     @property
     def parameter_groups(self) -> npt.NDArray[np.int64]:
@@ -344,7 +346,8 @@ class DensitySpec:
         """Return what the prior is centred at as the backend takes it, None where all is 0."""
         if not self.table.centre.any():
             return None
-        host = checks.data("Posterior", "mean of the prior", self.table.centre, self.dtype)
+        centre = np.array(self.table.centre)  # of its own: the check refuses a repeated number
+        host = checks.data("Posterior", "mean of the prior", centre, self.dtype)
         return from_host(self.backend.xp, host)  # type: ignore[no-any-return]
 
     def temper(self, likelihood: Any, prior: Any) -> tuple[Any, Any]:
@@ -439,6 +442,11 @@ class DensitySpec:
         }
 
 
+def _again(units: Units | None, *arguments: Any) -> DensitySpec:
+    """Return a pickled spec, whose data are in their units already."""
+    return dataclasses.replace(DensitySpec.of(*arguments), units=units)
+
+
 def _weights_of(
     name: str, weights: Any, rows: Any, dtype: np.dtype[Any], backend: dispatch.Backend
 ) -> FloatArray | None:
@@ -464,8 +472,10 @@ def digest(*parts: Any) -> str:
     for part in parts:
         if isinstance(part, np.ndarray):
             found.update(f"{part.dtype.str}{part.shape}".encode())
-            if part.size:
-                found.update(np.ascontiguousarray(part).data.cast("B"))
+            rows = np.atleast_1d(part)
+            # In blocks: Ctrl-C is served between them.
+            for block in row_blocks(len(rows), part.size // len(rows)) if part.size else ():
+                found.update(np.ascontiguousarray(rows[block]).data.cast("B"))
         elif isinstance(part, MappedRows):  # as the array of all of them
             found.update(f"{part.dtype.str}{part.shape}".encode())
             for _, rows in part.blocks() if len(part) else ():

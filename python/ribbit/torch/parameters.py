@@ -128,7 +128,7 @@ class NativePrior:
 
     def __init__(self, table: PriorTable, dtype: np.dtype[Any], temperature: float) -> None:
         self._arguments = table, dtype, temperature
-        self.dim = int(table.mean.size)
+        self.dim = table.dim
         width = math.isqrt(self.dim - 1) + 1
         height = -(-self.dim // width)
         self._padding = width * height - self.dim
@@ -138,7 +138,7 @@ class NativePrior:
             rows = np.concatenate([rows, np.array([last])])
         model = Model([Dense(width, bias=False)], input_shape=(height,))  # type: ignore[arg-type]
         x, y = np.zeros((1, height), dtype), np.zeros((1, width), dtype)
-        centre = np.pad(table.centre, (0, self._padding)).astype(dtype)
+        centre = table.centre
         precision = "float64" if dtype == np.float64 else "float32"
         self._native = dispatch.backend_of_data("posterior", dtype, x=x, y=y).density(
             DensityTable(
@@ -149,7 +149,7 @@ class NativePrior:
                 temperature,
                 1.0,
                 precision=precision,
-                centre=centre if centre.any() else None,
+                centre=np.pad(centre, (0, self._padding)).astype(dtype) if centre.any() else None,
             ),
             x,
             y,

@@ -56,10 +56,10 @@ class Cuda:
         """Which kernels compute: the bits of draws depend on it."""
         return "cuda"
 
-    def rows(self, function: str, network: NetworkTable, x: Any) -> Array:
+    def rows(self, function: str, network: NetworkTable, x: Any, moved: Any = None) -> Array:
         """Return data rows as a finite flat (N, D) in the dtype, or in uint8 for images.
 
-        What has the right dtype and layout is not copied.
+        What has the right dtype and layout is not copied. moved: makes other numbers of rows.
 
         Raises
         ------
@@ -71,6 +71,7 @@ class Cuda:
             namespace(own, np.asarray(x), function=function)  # says what is mixed
         given = from_device(function, "x", x)
         namespace(own, given, function=function)
+        given = given if moved is None else moved(given)
         return device_rows(function, network, given, self.dtype)
 
     def given(self, function: str, name: str, array: Any) -> Any:
