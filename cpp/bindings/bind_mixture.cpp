@@ -2,8 +2,6 @@
 
 #include <pybind11/stl.h>
 
-#include <optional>
-
 #include "bindings/array.h"
 #include "bindings/scalar.h"
 #include "cpu/predictive/mixture.h"
@@ -16,21 +14,21 @@ template <class T>
 struct Draws : cpu::MixtureDraws<T> {
   py::array values_array, widths_array;
   Draws(const py::object& values, const py::object& widths)
-      : values_array(strided<T>(values, "values", this->value_steps)) {
+      : values_array(strided(values, "values", this->value_steps)) {
     this->values = data<T>(values_array);
     this->draws = values_array.shape(0);
     this->rows = values_array.shape(1);
     this->outputs = values_array.shape(2);
     if (this->draws < 1) throw py::value_error("[_core] expected at least one draw");
     if (widths.is_none()) return;
-    widths_array = strided<double>(widths, "widths", this->width_steps);
+    widths_array = strided(widths, "widths", this->width_steps);
     for (int axis = 0; axis < 3; ++axis) {
       if (widths_array.shape(axis) != values_array.shape(axis)) {
         throw py::value_error("[_core] expected widths of the shape of values, got " +
                               described(widths_array));
       }
     }
-    this->widths = data<double>(widths_array);
+    this->widths = data<T>(widths_array);
   }
 
   cpu::Noise noise(double df) const {
@@ -40,18 +38,17 @@ struct Draws : cpu::MixtureDraws<T> {
   }
 
  private:
-  template <class U>
   static py::array strided(const py::object& object, const char* name, std::int64_t (&steps)[3]) {
     const py::array array = array_of(object, name);
-    const auto size = static_cast<py::ssize_t>(sizeof(U));
-    bool good = holds<U>(array) && array.ndim() == 3 && (array.flags() & kAligned) != 0;
+    const auto size = static_cast<py::ssize_t>(sizeof(T));
+    bool good = holds<T>(array) && array.ndim() == 3 && (array.flags() & kAligned) != 0;
     for (int axis = 0; good && axis < 3; ++axis) {
       good = array.strides(axis) % size == 0;
       steps[axis] = array.strides(axis) / size;
     }
     if (good) return array;
     throw py::type_error(std::string("[_core] expected ") + name + " (S, N, K) of dtype " +
-                         dtype_name<U>() + ", got " + described(array));
+                         dtype_name<T>() + ", got " + described(array));
   }
 };
 

@@ -276,15 +276,20 @@ double score(const NoiseLaw& law, const Row& row) {
 
 // ---- rows ---------------------------------------------------------------------------------------
 
-// In [0, largest]; NaN passes.
-double rate_of(double value) {
-  return value < 0.0 ? 0.0 : value > kLargest ? kLargest : value;
-}
-
 // The draws of some rows side by side.
 struct Scratch {
   Buffer<double> means, sds, inverses, weights, floored;
 };
+
+// sds of at least `least`, and their inverses, of a row's draws and what fills its last block.
+void floor_widths(const double* sds, std::int64_t draws, std::int64_t padded, double least,
+                  double* floored, double* inverses) {
+  for (std::int64_t i = 0; i < padded; ++i) {
+    floored[i] = sds[i] < least ? least : sds[i];
+    inverses[i] = 1.0 / floored[i];
+  }
+  std::fill(inverses + draws, inverses + padded, 0.0);
+}
 
 // Calls body(cell, row), in parallel. floor: sds are at least so many of the largest mean. origins:
 // (cells,) that means are taken from, or null.
@@ -295,76 +300,74 @@ bool for_each_row(const MixtureDraws<T>& d, double evaluations, double floor, co
   const std::int64_t padded = (d.draws + kBlock - 1) / kBlock * kBlock;
   const std::int64_t some = std::clamp<std::int64_t>((1 << 16) / padded, 1, kBlock);
   const std::int64_t pieces = (cells + some - 1) / some;
+  const bool counts = d.widths == nullptr;
   const bool alike = d.width_steps[1] == 0 && d.width_steps[2] == 0;  // at all rows
   Cancel cancel(poll);
   const int useful = threads_for(50.0 * evaluations * static_cast<double>(d.draws * cells));
   Crew crew(static_cast<int>(std::min<std::int64_t>(useful, pieces)));
   std::vector<Scratch> scratch(static_cast<std::size_t>(crew.size()));
   for (Scratch& s : scratch) {
-    s.means.resize(some * padded);
-    s.sds.resize((alike ? 1 : some) * padded);
-    s.inverses.resize((alike ? 1 : some) * padded);
+    for (Buffer<double>* buffer : {&s.means, &s.sds, &s.inverses}) buffer->resize(some * padded);
     s.weights.resize(padded);
     s.floored.resize(2 * padded);
     for (std::int64_t i = 0; i < padded; ++i) s.weights.data()[i] = i < d.draws ? 1.0 : 0.0;
   }
-  const auto fill_widths = [&](Scratch& s, std::int64_t cell, std::int64_t place) {
-    const double* from =
-        d.widths + cell / d.outputs * d.width_steps[1] + cell % d.outputs * d.width_steps[2];
-    double *sd = s.sds.data() + place * padded, *inverse = s.inverses.data() + place * padded;
+  // out (count, padded) of cells first, ..
+  const auto gather = [&](const T* from, const std::int64_t (&steps)[3], std::int64_t first,
+                          std::int64_t count, double* out) {
+    std::int64_t offsets[kBlock];
+    for (std::int64_t c = 0; c < count; ++c) {
+      offsets[c] = (first + c) / d.outputs * steps[1] + (first + c) % d.outputs * steps[2];
+    }
     for (std::int64_t i = 0; i < padded; ++i) {
-      const double width = from[i < d.draws ? i * d.width_steps[0] : 0];
-      sd[i] = width <= kThinnest ? kThinnest : width;
-      inverse[i] = i < d.draws ? 1.0 / sd[i] : 0.0;
+      const T* draw = from + (i < d.draws ? i * steps[0] : 0);
+      for (std::int64_t c = 0; c < count; ++c) {
+        out[c * padded + i] = static_cast<double>(draw[offsets[c]]);
+      }
     }
   };
   std::atomic<std::int64_t> next{0};
   crew.run(
       [&](int thread) {
         Scratch& s = scratch[static_cast<std::size_t>(thread)];
-        if (d.widths == nullptr) {
-          std::fill_n(s.sds.data(), padded, 0.0);
+        double *means = s.means.data(), *sds = s.sds.data(), *inverses = s.inverses.data();
+        const auto take_widths = [&](std::int64_t first, std::int64_t count) {
+          gather(d.widths, d.width_steps, first, count, sds);
+          for (std::int64_t c = 0; c < count; ++c) {
+            double* own = sds + c * padded;
+            floor_widths(own, d.draws, padded, kThinnest, own, inverses + c * padded);
+          }
+        };
+        if (counts) {
+          std::fill_n(sds, padded, 0.0);
         } else if (alike) {
-          fill_widths(s, 0, 0);
+          take_widths(0, 1);
         }
         for (;;) {
           const std::int64_t first = next.fetch_add(1, std::memory_order_relaxed) * some;
           if (first >= cells) return;
           const std::int64_t count = std::min(some, cells - first);
-          std::int64_t offsets[kBlock];
-          double origin[kBlock];
-          for (std::int64_t c = 0; c < count; ++c) {
-            offsets[c] = (first + c) / d.outputs * d.value_steps[1] +
-                         (first + c) % d.outputs * d.value_steps[2];
-            origin[c] = origins != nullptr ? origins[first + c] : 0.0;
-          }
-          double* means = s.means.data();
-          for (std::int64_t i = 0; i < padded; ++i) {
-            const T* from = d.values + (i < d.draws ? i * d.value_steps[0] : 0);
-            for (std::int64_t c = 0; c < count; ++c) {
-              const double value = static_cast<double>(from[offsets[c]]) - origin[c];
-              means[c * padded + i] = d.widths == nullptr ? rate_of(value) : value;
-            }
-          }
+          gather(d.values, d.value_steps, first, count, means);
+          if (!alike) take_widths(first, count);
           for (std::int64_t c = 0; c < count; ++c) {
             if (cancel.check()) return;
-            if (!alike) fill_widths(s, first + c, c);
+            double* mean = means + c * padded;
+            for (std::int64_t i = 0; counts && i < padded; ++i) {  // rates; NaN passes
+              mean[i] = mean[i] < 0.0 ? 0.0 : mean[i] > kLargest ? kLargest : mean[i];
+            }
+            for (std::int64_t i = 0; origins != nullptr && i < padded; ++i) {
+              mean[i] -= origins[first + c];
+            }
             const std::int64_t place = alike ? 0 : c * padded;
-            Row row{{means + c * padded, s.sds.data() + place, s.inverses.data() + place,
-                     s.weights.data(), padded},
-                    d.draws,
-                    {}};
+            Row row{{mean, sds + place, inverses + place, s.weights.data(), padded}, d.draws, {}};
             instruction_set().mixture_extent(row, row.extent);
             // A draw without spread is a step.
             const double least = floor * std::max(-row.extent.low, row.extent.high);
             if (row.extent.thin < least) {
-              double *sd = s.floored.data(), *inverse = sd + padded;
-              for (std::int64_t i = 0; i < padded; ++i) {
-                sd[i] = std::max(row.sd[i], least);
-                inverse[i] = i < d.draws ? 1.0 / sd[i] : 0.0;
-              }
-              row.sd = sd;
-              row.inverse = inverse;
+              row.sd = s.floored.data();
+              row.inverse = row.sd + padded;
+              floor_widths(sds + place, d.draws, padded, least, s.floored.data(),
+                           s.floored.data() + padded);
               instruction_set().mixture_extent(row, row.extent);
             }
             body(first + c, row);

@@ -10,11 +10,10 @@ namespace ribbit::cpu {
 enum class Noise { kNormal, kStudent, kPoisson };
 
 // Values of draws (S, cells), and sds or scales of their noise (null for counts), anywhere in
-// memory: steps in numbers of doubles or floats between draws, rows and outputs.
+// memory: steps between draws, rows and outputs are numbers of T.
 template <class T>
 struct MixtureDraws {
-  const T* values = nullptr;
-  const double* widths = nullptr;
+  const T *values = nullptr, *widths = nullptr;
   std::int64_t draws = 0, rows = 0, outputs = 0;
   std::int64_t value_steps[3] = {}, width_steps[3] = {};
 };

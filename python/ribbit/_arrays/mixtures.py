@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,12 +36,13 @@ def crps(terms: PredictiveTerms, y: npt.NDArray[np.float64]) -> npt.NDArray[np.f
 
 def _mixture(
     kind: str, terms: PredictiveTerms
-) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.float64] | None, float]:
+) -> tuple[Any, Any, float]:
     """Values (S, N, K), widths of the noise in that shape (counts: none), degrees of freedom."""
-    single = terms.values.dtype == np.float32
-    values = np.require(terms.values, np.float32 if single else np.float64, "A")
+    single = terms.values.dtype == np.float32 == np.asarray(terms.noise_width).dtype
+    dtype = np.float32 if single else np.float64
+    values = np.require(terms.values, dtype, "A")
     if kind == "count":
         return values, None, math.inf
-    widths = np.require(terms.noise_width, np.float64, "A")
+    widths = np.require(terms.noise_width, dtype, "A")
     df = math.inf if terms.noise_df is None else float(terms.noise_df)
     return values, np.broadcast_to(widths, values.shape), df
