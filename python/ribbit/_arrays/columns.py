@@ -57,12 +57,15 @@ def moments(array: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64
 def moved(array: Any, mean: npt.NDArray[np.float64], scale: npt.NDArray[np.float64]) -> Any:
     """Return (array - mean) / scale in float64, in the library of the array."""
     xp = namespace(array)
-    rows = xp.astype(array, xp.float64)
+    rows = xp.astype(array, xp.float64)  # a copy, which is changed in place
     # The difference of two numbers close to the largest float may overflow.
     factor = np.where(scale > 2.0**1000, 0.25, 1.0)
     if (factor < 1.0).any():
-        rows, mean, scale = rows * from_host(xp, factor), mean * factor, scale * factor
-    return (rows - from_host(xp, mean)) / from_host(xp, scale)
+        rows *= from_host(xp, factor)
+        mean, scale = mean * factor, scale * factor
+    rows -= from_host(xp, mean)
+    rows /= from_host(xp, scale)
+    return rows
 
 
 def _blocks(array: Any, weights: npt.NDArray[np.float64] | None = None) -> Iterator[Any]:
