@@ -32,7 +32,7 @@ TABLE = "cpu/isa/kernel_table-inl.h"
 
 # Stems of cpu/isa that are no layer's; all others are.
 SHARED = {"concrete", "gram", "interleave", "isokinetic", "kernel_table", "lanes", "likelihood"}
-SHARED |= {"moments", "no_u_turn", "ops", "permutation"}
+SHARED |= {"mixture", "moments", "no_u_turn", "ops", "permutation"}
 SHARED |= {"prior", "random", "reduce", "row_noise", "tile", "transpose", "update", "variational"}
 SHARED |= {"vec", "vec_arithmetic", "vec_lanes", "vec_types", "weight_gradient"}
 

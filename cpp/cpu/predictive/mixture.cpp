@@ -301,7 +301,7 @@ bool for_each_row(const MixtureDraws<T>& d, double evaluations, double floor, co
   const std::int64_t some = std::clamp<std::int64_t>((1 << 16) / padded, 1, kBlock);
   const std::int64_t pieces = (cells + some - 1) / some;
   const bool counts = d.widths == nullptr;
-  const bool alike = d.width_steps[1] == 0 && d.width_steps[2] == 0;  // at all rows
+  const bool alike = counts || (d.width_steps[1] == 0 && d.width_steps[2] == 0);  // at all rows
   Cancel cancel(poll);
   const int useful = threads_for(50.0 * evaluations * static_cast<double>(d.draws * cells));
   Crew crew(static_cast<int>(std::min<std::int64_t>(useful, pieces)));
