@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +129,88 @@ print(json.dumps([status("VmRSS") - before, target.x.nbytes]))
 """
     )
     assert found[0] < 1.5 * found[1]
+
+
+# --- while a target is built ---------------------------------------------------------------------
+
+ROWS, COLUMNS = 400_000, 20
+
+
+def built(model, x, copy=False, **options):
+    """Bytes of NumPy arrays that a posterior keeps, and that it needs at the peak."""
+    given = {"prior": rb.Normal(1.0), "likelihood": rb.Gaussian()} | options
+    tracemalloc.start()
+    try:
+        rows = x.copy() if copy else x
+        target = rb.Posterior(model, rows, x[:, 0], **given)
+        assert target.dim > model.dim
+        return tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_rows_are_copied_once(dtype, order, standardize):
+    """1.25 times the rows at the peak, y and blocks included. Control: one more copy."""
+    x = np.sin(np.arange(ROWS * COLUMNS, dtype=dtype)).reshape((ROWS, COLUMNS), order=order)
+    model, options = rb.mlp(COLUMNS, (5,), 1), {"dtype": dtype, "standardize": standardize}
+    built(model, x[:100], **options)  # what is imported when first asked for
+    kept, peak = (size / x.nbytes for size in built(model, x, **options))
+    assert 1.0 < kept <= peak < 1.25
+    assert built(model, x, copy=True, **options)[1] > 1.9 * x.nbytes
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+def test_native_code_copies_no_rows(standardize):
+    """As above by the resident size, which has the core's memory too."""
+    found = run(
+        f"""
+x = np.sin(np.arange({ROWS * COLUMNS}, dtype=np.float32)).reshape({ROWS}, {COLUMNS})
+def made(x):
+    return rb.Posterior(
+        rb.mlp({COLUMNS}, (5,), 1), x, x[:, 0], prior=rb.Normal(1.0), likelihood=rb.Gaussian(),
+        standardize={standardize},
+    )
+made(x[:100])
+gc.collect()
+before = status("VmRSS")
+forget_peak()
+target = made(x)
+found = [(status("VmHWM") - before) / x.nbytes]
+copies = [x.copy(), x.copy()]
+print(json.dumps(found + [(status("VmHWM") - before) / x.nbytes]))
+"""
+    )
+    assert 0.9 < found[0] < 1.5
+    assert found[1] > 2.5  # the control
+
+
+SHARED = {
+    "known": {"prior": rb.Normal(1.0)},
+    "mean": {"prior": rb.Normal(1.0), "likelihood": rb.Gaussian(log_noise_prior=rb.Normal(0.5))},
+    "scale": {
+        "prior": rb.Laplace(2.0),
+        "likelihood": rb.Gaussian(log_noise_prior=rb.HalfNormal(1.0)),
+    },
+    "fan_in": {"prior": rb.StudentT(5.0, 1.0, fan_in=True)},
+    "learned": {"prior": rb.Normal(scale=rb.HalfCauchy(1.0))},
+    "dict": {"prior": {"*.bias": rb.Normal(2.0), "*": rb.Normal(0.1)}},
+    "array": {"prior": None},
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_priors_of_whole_arrays_keep_no_vectors(name):
+    """Less than a tenth of a float32 vector. Control: means of all weights, which are one."""
+    model, x = rb.mlp(2, (1000, 1000), 1), np.sin(np.arange(20.0)).reshape(10, 2)
+    options = dict(SHARED[name])
+    if name == "array":
+        options["prior"] = rb.Normal(1.0, mean=np.ones(model.dim))
+    built(model, x, **options)
+    kept, _ = built(model, x, **options)
+    assert (kept < 0.1 * 4 * model.dim) == (name != "array")
 
 
 # --- asked for before it is taken ----------------------------------------------------------------

@@ -15,12 +15,11 @@ import numpy as np
 from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
 from ribbit._arrays.positions import one_position
-from ribbit._arrays.row_shapes import row_blocks
 from ribbit.models.model import Model
 from ribbit.targets import prior_table
 from ribbit.targets.information import known_likelihoods, noise_information, roots
 from ribbit.targets.likelihoods import Array64, Gaussian, Likelihood
-from ribbit.targets.linearized import BLOCK, first_of, jacobian
+from ribbit.targets.linearized import blocks, first_of, jacobian
 from ribbit.targets.prior_base import LOG_NOISE, PriorLike
 from ribbit.targets.prior_curvature import prior_curvature
 from ribbit.targets.priors import Normal
@@ -101,7 +100,7 @@ class GaussNewton:
         noise = at[self.model.dim :] if noises else None
         weight = 1.0 / math.sqrt(self.temperature * self.likelihood_temperature)
         rows = self.x.reshape((-1, *self.model.input_shape))
-        for block in row_blocks(rows.shape[0], self.model.output_shape[0] * size, BLOCK):
+        for block in blocks(rows.shape[0], self.model.output_shape[0] * size):
             f, derivatives = jacobian(name, self.model, at, rows[block], first, interrupt)
             root = weight * roots(self.likelihood, f, noise)
             count = float(f.shape[0])

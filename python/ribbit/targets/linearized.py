@@ -24,10 +24,10 @@ from ribbit.targets.likelihoods import Array64, Kind
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["BLOCK", "LinearizedNetwork", "NormalNetwork", "first_of", "jacobian"]
+__all__ = ["LinearizedNetwork", "NormalNetwork", "blocks", "first_of", "jacobian"]
 
 _FLOAT64 = np.dtype(np.float64)
-BLOCK = 1 << 22  # numbers of Jacobians: 32 MB, and some milliseconds between two questions
+_NUMBERS = 1 << 22  # of a block of Jacobians: 32 MB, and some milliseconds between two questions
 _HELD = 1 << 24  # numbers of Jacobians that are kept from one block of draws to the next
 
 
@@ -73,6 +73,11 @@ def jacobian(
         found[:, k, :, k] = features
     f = features @ network[first:].reshape(width, units)
     return f, found.reshape(rows, units, -1)
+
+
+def blocks(rows: int, numbers: int) -> Iterator[slice]:
+    """Cut rows into blocks whose Jacobians of `numbers` a row are not too large."""
+    return row_blocks(rows, numbers, _NUMBERS)
 
 
 @functools.lru_cache(maxsize=8)
@@ -141,7 +146,7 @@ class LinearizedNetwork:
         numbers = model.output_shape[0] * (model.dim - self.first)
         inputs = np.asarray(self.base.network_inputs("predict", x))
         found, keep = [], inputs.shape[0] * numbers <= _HELD
-        for rows in row_blocks(inputs.shape[0], numbers, BLOCK):
+        for rows in blocks(inputs.shape[0], numbers):
             block = rows, *jacobian("predict", model, self.mode, inputs[rows], self.first)
             found.append(block if keep else None)
             yield block

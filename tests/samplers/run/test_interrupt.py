@@ -1,6 +1,7 @@
 """Ctrl-C: within 100 ms, with what there is, and the old handler back."""
 
 import contextlib
+import hashlib
 import os
 import signal
 import threading
@@ -13,6 +14,7 @@ import ribbit as rb
 from ribbit.errors import RibbitWarning
 from ribbit.samplers import HMC, MCLMC
 from ribbit.samplers.run.run import Run
+from ribbit.samplers.run.target import Density
 from tests.support.targets import OPTIONS, Gaussian, Line, equal, posterior, same
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
@@ -206,6 +208,47 @@ def test_just_before_code_that_does_not_poll(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         hmc.sample(5, init=START)
     assert len(calls) == before
+
+
+FINGERPRINTS = {
+    "sample": lambda target: rb.SGLD(target, step_size=1e-9).sample(1, warmup=0, chains=1),
+    "ensemble": lambda target: rb.EnsembleStart(max_steps=1).fit(target, chains=2),
+}
+
+
+@pytest.mark.filterwarnings("ignore::ribbit.errors.RibbitWarning")
+@pytest.mark.parametrize("served", [True, False], ids=["served", "control"])
+@pytest.mark.parametrize("name", FINGERPRINTS)
+def test_while_a_fingerprint_is_taken(name, served, monkeypatch):
+    """Ctrl-C comes in block 3, and at most one more is read: each takes a millisecond or less.
+
+    The control reads the fingerprint as bookkeeping, which is not cut in half.
+    """
+    blocks, hashed = [], hashlib.blake2b
+
+    class Pressed:
+        def __init__(self, **options):
+            self._hash = hashed(**options)
+            self.hexdigest = self._hash.hexdigest
+
+        def update(self, data):
+            if isinstance(data, memoryview) and data.nbytes > 10**5:
+                blocks.append(data.nbytes)
+                if len(blocks) == 3:
+                    os.kill(os.getpid(), signal.SIGINT)
+            self._hash.update(data)
+
+    x = np.sin(np.arange(2**20, dtype=np.float32)).reshape(-1, 8)
+    target = rb.Posterior(
+        rb.mlp(8, (), 1), x, x[:, 0], prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    )
+    monkeypatch.setattr(hashlib, "blake2b", Pressed)
+    if not served:
+        monkeypatch.setattr(Density, "identify", lambda self, guard: self.fingerprint)
+    with contextlib.suppress(KeyboardInterrupt):
+        FINGERPRINTS[name](target)
+    assert (len(blocks) <= 4) == served
+    assert max(blocks) <= 2**20
 
 
 def test_handler_comes_back_after_an_exception():

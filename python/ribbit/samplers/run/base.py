@@ -292,14 +292,13 @@ class Sampler(ABC):
                 keep_draws = keep_draws and store.keep == "draws"
             running = self._running(name, predict_at, keep_draws)
             origin: dict[str, Any] | None = None
-            # All rows are read for it. The guard would put Ctrl-C off until then.
-            identity = self._density.fingerprint
             with (
                 folder_opened(name, store if ranks.leads else None) as folder,
                 InterruptGuard(ranks.group) as guard,
                 contextlib.ExitStack() as stack,
             ):
                 ranks.guard = guard
+                self._density.identify(guard)
                 ranks.refuse(
                     executor=executor,
                     until_and_store=until is not None and store is not None,
@@ -326,7 +325,6 @@ class Sampler(ABC):
                 kept: Any = None
                 if folder is not None:
                     request = self._request(
-                        target=identity or type(self._density.target).__name__,
                         num_draws=num_draws,
                         warmup=warmup,
                         thin=thin,
@@ -462,6 +460,7 @@ class Sampler(ABC):
         density = self._density
         return {
             "sampler": type(self).__name__,
+            "target": density.fingerprint or type(density.target).__name__,
             "dim": density.dim,
             "settings": self.settings,
             **call,

@@ -111,6 +111,16 @@ class Density:
         found = getattr(self.target, "fingerprint", None) if self._identified else None
         return found if isinstance(found, dict) else None
 
+    def identify(self, guard: InterruptGuard | None) -> dict[str, str] | None:
+        """Return the fingerprint. The first time all rows are read, and Ctrl-C ends that."""
+        if guard is not None:
+            guard.begin_foreign()
+        try:
+            return self.fingerprint
+        finally:
+            if guard is not None:
+                guard.foreign = False
+
     def native(self, name: str) -> Any:
         """Return member `name` of the target, None if it is of another density than its own."""
         return overrides.own(self.target, name)

@@ -218,7 +218,7 @@ class Stepper:
             seed=seed,
             chains=chains,
             warmup=warmup,
-            target=density.fingerprint,
+            target=density.identify(guard),
             step_size=sizes,
         )
 
