@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -22,7 +22,9 @@ from ribbit.errors import ScaleWarning
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["counted", "moments", "moved", "spread", "warn_of_far_cells"]
+Array64: TypeAlias = "npt.NDArray[np.float64]"
+
+__all__ = ["blocks", "counted", "moments", "moved", "spread", "warn_of_far_cells"]
 
 # A column is constant if its values span at most this many units in the last place of the largest
 # one. A constant that is computed in several ways, such as 0.3 and 0.1 + 0.2, spans one to four;
@@ -41,12 +43,12 @@ _TEN = 10  # rows at least; of the others so many for each far one differ from t
 _LOOKED = 256  # rows that give the median
 
 
-def counted(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+def counted(weights: Array64) -> npt.NDArray[np.bool_]:
     """Return which rows (N,) count: next to the largest weight, rounding loses all other ones."""
     return np.asarray(weights > 2.0**-52 * weights.max())
 
 
-def moments(array: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def moments(array: Any) -> tuple[Array64, Array64]:
     """Return mean and sd (J,) of the columns of an array (N, ..., J), in float64 on the host.
 
     () of an array (N,).
@@ -54,7 +56,7 @@ def moments(array: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64
     return _moments(array, None, *_extremes(array))
 
 
-def moved(array: Any, mean: npt.NDArray[np.float64], scale: npt.NDArray[np.float64]) -> Any:
+def moved(array: Any, mean: Array64, scale: Array64) -> Any:
     """Return (array - mean) / scale in float64, in the library of the array."""
     xp = namespace(array)
     rows = xp.astype(array, xp.float64)  # a copy, which is changed in place
@@ -68,43 +70,37 @@ def moved(array: Any, mean: npt.NDArray[np.float64], scale: npt.NDArray[np.float
     return rows
 
 
-def _blocks(array: Any, weights: npt.NDArray[np.float64] | None = None) -> Iterator[Any]:
-    """Yield all rows that count, block by block in C order; on a device all at once."""
+def blocks(array: Any, weights: Array64 | None = None) -> Iterator[tuple[Any, Any]]:
+    """Yield rows and weights that count, block by block in C order; on a device all at once."""
     if isinstance(array, MappedRows):
-        yield from (rows for _, rows in array.blocks())
+        yield from ((rows, None) for _, rows in array.blocks())
     elif not isinstance(array, np.ndarray):
-        yield array
+        yield array, None
     else:
-        kept = None if weights is None else counted(weights)
-        for part in row_blocks(len(array), math.prod(array.shape[1:])):
-            rows = array[part] if kept is None else array[part][kept[part]]
-            if len(rows):
-                yield np.ascontiguousarray(rows)
+        kept = None if weights is None else np.flatnonzero(counted(weights))
+        count = len(array) if kept is None else kept.size
+        for part in row_blocks(count, math.prod(array.shape[1:])):
+            rows: Any = part if kept is None else kept[part]
+            yield np.ascontiguousarray(array[rows]), None if weights is None else weights[rows]
 
 
-def _extremes(
-    array: Any, weights: npt.NDArray[np.float64] | None = None
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _extremes(array: Any, weights: Array64 | None = None) -> tuple[Array64, Array64]:
     """Return the least and the largest number (...) over the rows of an array (N, ...)."""
     low, high = np.full(array.shape[1:], np.inf), np.full(array.shape[1:], -np.inf)
-    for rows in _blocks(array, weights):
+    for rows, _ in blocks(array, weights):
         xp = namespace(rows)
         low = np.minimum(low, to_host(xp.min(rows, axis=0)))
         high = np.maximum(high, to_host(xp.max(rows, axis=0)))
     return low, high
 
 
-def _of_channels(
-    low: npt.NDArray[np.float64], high: npt.NDArray[np.float64]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _of_channels(low: Array64, high: Array64) -> tuple[Array64, Array64]:
     """Return the least and the largest numbers (J,) over all places of (..., J)."""
     places = tuple(range(low.ndim - 1))
     return low.min(axis=places), high.max(axis=places)
 
 
-def _over_places(
-    mean: npt.NDArray[np.float64], sd: npt.NDArray[np.float64]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _over_places(mean: Array64, sd: Array64) -> tuple[Array64, Array64]:
     """Return mean and sd (J,) of channels, of those (..., J) over rows at each place."""
     places = tuple(range(mean.ndim - 1))
     if not places:
@@ -115,11 +111,8 @@ def _over_places(
 
 
 def _moments(
-    array: Any,
-    weights: npt.NDArray[np.float64] | None,
-    low: npt.NDArray[np.float64],
-    high: npt.NDArray[np.float64],
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    array: Any, weights: Array64 | None, low: Array64, high: Array64
+) -> tuple[Array64, Array64]:
     """Return mean and sd (J,) of the columns of an array (N, ..., J), whose extremes are known.
 
     If squares would overflow or vanish, a column is divided by a power of 2, which changes no bit.
@@ -148,8 +141,8 @@ def _moments(
 
 
 def _over_rows(
-    array: Any, weights: npt.NDArray[np.float64] | None, changed: Callable[[Any], Any]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    array: Any, weights: Array64 | None, changed: Callable[[Any], Any]
+) -> tuple[Array64, Array64]:
     """Return mean and sd (...) over the rows of an array (N, ...), each `changed` to float64."""
     if not isinstance(array, MappedRows | np.ndarray):
         rows = changed(array)
@@ -157,22 +150,16 @@ def _over_rows(
         with errstate(xp):
             mean, sd = xp.mean(rows, axis=0), xp.std(rows, axis=0)
         return np.asarray(to_host(mean)), np.asarray(to_host(sd))
-    share, count = None, float(len(array))
-    if weights is not None:
-        kept = weights[counted(weights)]
-        share = kept / kept.max()  # so that no sum overflows
-        count = share.sum()
+    shares = None if weights is None else weights / weights.max()  # so that no sum overflows
+    count = len(array) if shares is None else shares[counted(shares)].sum()
 
-    def total(each: Callable[[npt.NDArray[np.float64]], Any]) -> npt.NDArray[np.float64]:
+    def total(each: Callable[[Array64], Any]) -> Array64:
         """Return the sum over rows, in the order in which NumPy adds the rows of one array."""
         found: Any = None
-        first = 0
-        for rows in _blocks(array, weights):
+        for rows, share in blocks(array, shares):
             terms = each(changed(rows))
             if share is not None:
-                last = first + len(rows)
-                terms = terms * share[first:last].reshape(-1, *(1,) * (terms.ndim - 1))
-                first = last
+                terms *= share.reshape(-1, *(1,) * (terms.ndim - 1))
             if found is not None:
                 terms = np.concatenate([found[None], terms])
             found = np.add.reduce(terms, axis=0)
@@ -183,9 +170,7 @@ def _over_rows(
         return mean, np.sqrt(total(lambda rows: (rows - mean) ** 2) / count)
 
 
-def spread(
-    array: Any, weights: npt.NDArray[np.float64] | None = None
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def spread(array: Any, weights: Array64 | None = None) -> tuple[Array64, Array64]:
     """Return what to subtract from an array (N, ...) and to divide it by; see :func:`moved`.
 
     Both have shape (...) and hold mean and sd, the same two numbers at all places of a channel. A
@@ -208,10 +193,7 @@ def spread(
 
 
 def _constant(
-    array: Any,
-    weights: npt.NDArray[np.float64] | None,
-    low: npt.NDArray[np.float64],
-    high: npt.NDArray[np.float64],
+    array: Any, weights: Array64 | None, low: Array64, high: Array64
 ) -> npt.NDArray[np.bool_]:
     """Return which columns (J,), from `low` to `high`, differ by rounding alone.
 
@@ -238,10 +220,10 @@ def _constant(
 
 
 def _columns_of(
-    array: Any, weights: npt.NDArray[np.float64] | None, chosen: npt.NDArray[np.intp], count: int
-) -> Iterator[npt.NDArray[np.float64]]:
+    array: Any, weights: Array64 | None, chosen: npt.NDArray[np.intp], count: int
+) -> Iterator[Array64]:
     """Yield the chosen ones of `count` columns or channels, block by block of rows (n, chosen)."""
-    for rows in _blocks(array, weights):
+    for rows, _ in blocks(array, weights):
         xp = namespace(rows)
         flat = xp.reshape(rows, (-1, count))
         yield np.asarray(to_host(xp.take(flat, from_host(xp, chosen), axis=1)), np.float64)
@@ -251,8 +233,8 @@ def warn_of_far_cells(
     function: str,
     name: str,
     array: Any,
-    scale: npt.NDArray[np.float64],
-    weights: npt.NDArray[np.float64] | None = None,
+    scale: Array64,
+    weights: Array64 | None = None,
     *,
     titles: Any = None,
 ) -> None:
@@ -277,9 +259,7 @@ def warn_of_far_cells(
     )
 
 
-def _far_cells(
-    array: Any, scale: npt.NDArray[np.float64], weights: npt.NDArray[np.float64] | None
-) -> list[tuple[int, int, str]]:
+def _far_cells(array: Any, scale: Array64, weights: Array64 | None) -> list[tuple[int, int, str]]:
     """Return columns that a few far cells flatten: column, first far row, and its description.
 
     At most a tenth of the rows (or one) are far. All others lie within 0.01 sds of the median, and

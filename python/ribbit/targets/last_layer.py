@@ -207,9 +207,8 @@ def integrate(name: str, spec: DensitySpec) -> IntegratedSpec:
     rows = segments[~own].copy()
     rows[rows[:, 0] >= end, 0] -= size
     spreads = set(whole.spreads[offsets < below].tolist())
-    means, centres = (
-        tuple(itertools.compress(values, ~own)) for values in (whole.means, whole.centres)
-    )
+    means = tuple(itertools.compress(whole.means, ~own))
+    centres = tuple(itertools.compress(whole.centres, ~own))
     shared = spreads.pop() if len(spreads) == 1 else None
     table = PriorTable(rows, whole.spreads[~own], means, centres, shared)
     integrated = IntegratedLayer(

@@ -16,9 +16,9 @@ import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
+from ribbit._arrays.columns import blocks
 from ribbit._arrays.mapped import MappedRows, mapped
 from ribbit._arrays.namespace import from_host, to_host
-from ribbit._arrays.row_shapes import row_blocks
 from ribbit._arrays.shards import DEFAULT_SHARDS, MOST_SHARDS, row_bounds
 from ribbit._backends import dispatch
 from ribbit._backends import precision as _precision
@@ -470,15 +470,10 @@ def digest(*parts: Any) -> str:
 
     found = hashlib.blake2b(digest_size=16)
     for part in parts:
-        if isinstance(part, np.ndarray):
+        if isinstance(part, np.ndarray | MappedRows):
             found.update(f"{part.dtype.str}{part.shape}".encode())
-            rows = np.atleast_1d(part)
-            # In blocks: Ctrl-C is served between them.
-            for block in row_blocks(len(rows), part.size // len(rows)) if part.size else ():
-                found.update(np.ascontiguousarray(rows[block]).data.cast("B"))
-        elif isinstance(part, MappedRows):  # as the array of all of them
-            found.update(f"{part.dtype.str}{part.shape}".encode())
-            for _, rows in part.blocks() if len(part) else ():
+            # Between two blocks Ctrl-C is served.
+            for rows, _ in () if 0 in part.shape else blocks(part if part.ndim else part[None]):
                 found.update(rows.data.cast("B"))
         else:
             found.update(json.dumps(part, sort_keys=True, default=str).encode())

@@ -144,6 +144,7 @@ class ModuleDensity(Evaluation):
         self.noises = noises
         self.noise_at = sum(p.size for p in self.parameters)
         self.dim = table.dim
+        self.prior_mean, self.prior_sd = table.mean, table.spread
         self.shared_prior_sd = table.shared
         starts = [p.offset for p in self.parameters] + [self.noise_at] * bool(noises)
         self.parameter_groups = np.array(starts, np.int64)

@@ -21,7 +21,6 @@ from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.python_steps import python_steps
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.targets.likelihoods import Array64
-from ribbit.targets.prior_table import PriorTable
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -69,18 +68,9 @@ class TorchSteps:
     dtype: np.dtype[Any]
     temperature: float
     likelihood_temperature: float
+    prior_mean: Array64
+    prior_sd: Array64
     _masked: bool = False
-    _table: PriorTable
-
-    @property
-    def prior_mean(self) -> Array64:
-        """Mean of the prior (P,) of each parameter, read-only."""
-        return self._table.mean
-
-    @property
-    def prior_sd(self) -> Array64:
-        """Sd of the prior (P,) of each parameter, its scale where that is infinite; read-only."""
-        return self._table.spread
 
     @property
     def num_rows(self) -> int:
