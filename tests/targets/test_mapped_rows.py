@@ -103,6 +103,29 @@ def test_units_of_columns_are_those_of_rows_in_memory(tmp_path):
     assert np.array_equal(a.inputs(7), b.inputs(7))
 
 
+@pytest.mark.parametrize("stored", [True, False], ids=["file", "memory"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_the_first_bad_place_of_many_blocks_is_named(tmp_path, stored, order):
+    """Block after block is checked. Control: the same data without the bad cells."""
+    tokens = rb.Model([rb.Embedding(5, 2), rb.LSTM(2), rb.Dense(2)], input_shape=(6,))
+    given = {"prior": rb.Normal(1.0), "likelihood": rb.Categorical()}
+    words, x = np.ones((90_000, 6), np.uint8), np.asarray(rows(90_000, 6), order=order)
+    labels = np.zeros(90_000, int)
+
+    def build(words, x):
+        words, x = (filed(tmp_path, a, f"{a.dtype}.npy") if stored else a for a in (words, x))
+        rb.Posterior(tokens, words, labels, **given)
+        posterior(x)
+
+    build(words, x)
+    words[[80_123, 80_124], 4] = 5
+    with pytest.raises(rb.errors.DataError, match=r"x\[80123, 4\] is 5"):
+        build(words, x)
+    x[[80_123, 80_124], 4] = np.inf
+    with pytest.raises(rb.errors.DataError, match=r"x\[80123, 4\] is inf"):
+        build(words * 0, x)
+
+
 def networks():
     rng = np.random.default_rng(0)
     layers = [rb.Conv2D(3, 3), rb.Activation("tanh"), rb.Flatten(), rb.Dense(3)]
