@@ -10,6 +10,7 @@ import ribbit as rb
 from ribbit._arrays import mixtures
 from ribbit._arrays.threads import num_threads
 from ribbit.protocols import PredictiveTerms
+from ribbit.results import observations
 
 stats = pytest.importorskip("scipy.stats")
 special = pytest.importorskip("scipy.special")
@@ -294,3 +295,34 @@ def test_draws_without_spread_are_steps():
     np.testing.assert_allclose(at, [0.2, 0.8], rtol=1e-15)
     crps = mixtures.crps(terms, np.array([[2.0]]))[0, 0]
     assert crps == pytest.approx(1.2 - 0.5 * 1.6, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["normal", "student", "count"])
+def test_other_libraries_have_the_same_law(kind):
+    """The form in the array API, which is for arrays on GPUs, to the errors that it states."""
+    strict = pytest.importorskip("array_api_strict")
+    rng = rng_of("array api", kind)
+    mean = np.exp(rng.normal(size=(40, 6, 1)))
+    width = np.exp(0.3 * rng.normal(size=(40, 1, 1)))
+    y = np.floor(1.0 + mean[0]) if kind == "count" else mean[0] + 0.3
+    arrays = {"mean": mean, "noise_sd": width}
+    other = {name: strict.asarray(array) for name, array in arrays.items()}
+    if kind == "student":
+        arrays |= {"noise_df": 4.0, "noise_scale": width}
+        other |= {"noise_df": 4.0, "noise_scale": other["noise_sd"]}
+    ours, theirs = PredictiveTerms(**arrays), PredictiveTerms(**other)
+    name = "count" if kind == "count" else "regression"
+    pairs = [
+        (
+            observations.quantiles(xp, name, terms, [0.03, 0.5, 0.9]),
+            observations.cdf(xp, name, terms, at),
+        )
+        for xp, terms, at in ((np, ours, y), (strict, theirs, strict.asarray(y)))
+    ]
+    for found, expected in zip(*pairs, strict=True):
+        np.testing.assert_allclose(found, np.asarray(expected), rtol=1e-10, atol=1e-12)
+    if kind != "count":
+        found = observations.crps(np, ours, y)
+        expected = np.asarray(observations.crps(strict, theirs, strict.asarray(y)))
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        assert not np.allclose(observations.crps(np, ours, y + 0.1), expected, rtol=1e-5)
