@@ -326,3 +326,20 @@ def test_other_libraries_have_the_same_law(kind):
         expected = np.asarray(observations.crps(strict, theirs, strict.asarray(y)))
         np.testing.assert_allclose(found, expected, rtol=1e-5)
         assert not np.allclose(observations.crps(np, ours, y + 0.1), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("df", [NORMAL, 4.0])
+@pytest.mark.parametrize("unit", [2.0**530, 2.0**-400])
+def test_units_are_free(df, unit):
+    """Where squares overflow, or vanish."""
+    rng, y = rng_of("units"), np.full((3, 1), 0.2)
+    for size in (5, 300):
+        mean, width = rng.normal(size=(size, 3)), np.ones((size, 1))
+        plain, scaled = terms_of(mean, width, df), terms_of(mean * unit, width * unit, df)
+        for call, power in (
+            (lambda t, u: mixtures.quantiles("regression", t, LEVELS), 1.0),
+            (lambda t, u: mixtures.cdf("regression", t, y * u), 0.0),
+            (lambda t, u: mixtures.crps(t, y * u), 1.0),
+        ):
+            found = call(scaled, unit) / unit**power
+            np.testing.assert_allclose(found, call(plain, 1.0), rtol=1e-12)

@@ -356,6 +356,7 @@ struct KernelTable {
 struct NoiseLaw {
   static constexpr int kTerms = 23;
   bool student = false;
+  int whole_df = 0;                     // df where it is a whole number up to 16
   double df = 0.0, inverse_root = 0.0;  // 1 / sqrt(df)
   double norm = 0.0;                    // of the density, times sqrt(df)
   double knee = 0.0, ratio[kTerms] = {};

@@ -11,20 +11,29 @@ namespace ribbit::cpu {
 namespace {
 
 // Of a law at location 0 and scale 1, with a = |z|: P(Z < -a), the density at z and its derivative.
-RIBBIT_INLINE void normal_law(const NoiseLaw&, VecF64 a, VecF64& tail, VecF64& density,
-                              VecF64& slope) {
+RIBBIT_INLINE void normal_law(VecF64 a, VecF64& tail, VecF64& density, VecF64& slope) {
   a = min(broadcast(37.0), a);
   normal_tail<VecF64>(a, density, tail);
   density = density * 0.3989422804014327;
   slope = a * density;  // of -a
 }
-// tail = (1 + z^2 / df)^(-df / 2) ratio(w), w = a / sqrt(df + z^2); see student_law().
+// See NoiseLaw. Few whole degrees of freedom need no exponential.
+template <bool whole>
 RIBBIT_INLINE void student_law(const NoiseLaw& law, VecF64 a, VecF64& tail, VecF64& density,
                                VecF64& slope) {
   using O = Ops<VecF64>;
   const VecF64 one = broadcast(1.0), r = min(broadcast(1e150), a * law.inverse_root);
   const VecF64 square = r * r, inverse = O::reciprocal(one + square), root = sqrt(inverse);
-  const VecF64 power = exp<VecF64>(log1p<VecF64>(square) * (-0.5 * law.df));
+  VecF64 power = one;
+  if constexpr (whole) {
+    VecF64 factor = root;
+    for (int n = law.whole_df; n > 0; n >>= 1) {
+      if ((n & 1) != 0) power = power * factor;
+      factor = factor * factor;
+    }
+  } else {
+    power = exp<VecF64>(log1p<VecF64>(square) * (-0.5 * law.df));
+  }
   const VecF64 w = r * root, knee = broadcast(law.knee);
   const VecF64 v = O::mul_add(w * (-2.0 - 2.0 * law.knee), O::reciprocal(knee + w), one);
   VecF64 ratio = broadcast(law.ratio[NoiseLaw::kTerms - 1]);
@@ -36,19 +45,36 @@ RIBBIT_INLINE void student_law(const NoiseLaw& law, VecF64 a, VecF64& tail, VecF
   slope = density * r * inverse * ((law.df + 1.0) * law.inverse_root);
 }
 
-// E|Z - z|.
-RIBBIT_INLINE VecF64 normal_distance(const NoiseLaw& law, VecF64 a) {
-  VecF64 tail, density, slope;
-  normal_law(law, a, tail, density, slope);
-  return mul_sub(a + a, tail, mul_add(broadcast(2.0), density, a));
+enum LawCode { kNormalLaw, kStudentLaw, kWholeStudentLaw };
+template <LawCode code>
+RIBBIT_INLINE void law_of(const NoiseLaw& law, VecF64 a, VecF64& tail, VecF64& density,
+                          VecF64& slope) {
+  if constexpr (code == kNormalLaw)
+    normal_law(a, tail, density, slope);
+  else
+    student_law<code == kWholeStudentLaw>(law, a, tail, density, slope);
 }
-RIBBIT_INLINE VecF64 student_distance(const NoiseLaw& law, VecF64 a) {
+
+// E|Z - z|, at a = |z|: a (1 - 2 tail) + 2 density, for Student's t times (df + a^2) / (df - 1).
+template <LawCode code>
+RIBBIT_INLINE VecF64 law_distance(const NoiseLaw& law, VecF64 a) {
   VecF64 tail, density, slope;
-  student_law(law, a, tail, density, slope);
-  const VecF64 r = min(broadcast(1e150), a * law.inverse_root);
-  // Beyond 1e150 the density, 0 there at the latest, times the square vanishes beside a.
-  const VecF64 near = mul_add(r, r, broadcast(1.0)) * density * (2.0 * law.df / (law.df - 1.0));
+  law_of<code>(law, a, tail, density, slope);
+  VecF64 near = density + density;
+  if constexpr (code != kNormalLaw) {
+    // Beyond 1e150 the density, 0 there at the latest, times the square vanishes beside a.
+    const VecF64 r = min(broadcast(1e150), a * law.inverse_root);
+    near = near * mul_add(r, r, broadcast(1.0)) * (law.df / (law.df - 1.0));
+  }
   return mul_sub(a + a, tail, a + near);
+}
+
+// Calls body<code>(..) for the code of a law.
+template <class Body>
+RIBBIT_INLINE auto for_law(const NoiseLaw& law, const Body& body) {
+  if (!law.student) return body.template operator()<kNormalLaw>();
+  return law.whole_df > 0 ? body.template operator()<kWholeStudentLaw>()
+                          : body.template operator()<kStudentLaw>();
 }
 
 // Calls body(i, vector number, weight) for the vectors of all draws.
@@ -62,7 +88,7 @@ RIBBIT_INLINE void for_each_draw(const MixtureRow& row, const Body& body) {
   }
 }
 
-template <bool student, bool derivatives>
+template <LawCode code, bool derivatives>
 static void sum_tails(const NoiseLaw& law, const MixtureRow& row, double x, double sign,
                       double* sums) {
   Partials tails, densities, slopes;
@@ -73,10 +99,7 @@ static void sum_tails(const NoiseLaw& law, const MixtureRow& row, double x, doub
     const VecF64 scale = load(row.inverse + at);
     const VecF64 z = (x - sign * load(row.mean + at)) * scale;
     VecF64 tail, density, slope;
-    if constexpr (student)
-      student_law(law, abs(z), tail, density, slope);
-    else
-      normal_law(law, abs(z), tail, density, slope);
+    law_of<code>(law, abs(z), tail, density, slope);
     const VecF64 lower = z < 0.0 ? tail : 1.0 - tail;
     tails.sum[j] = mul_add(weight, lower, tails.sum[j]);
     if constexpr (derivatives) {
@@ -94,28 +117,24 @@ static void sum_tails(const NoiseLaw& law, const MixtureRow& row, double x, doub
 // See the table.
 static void mixture_sums(const NoiseLaw& law, const MixtureRow& row, double x, double sign,
                          bool derivatives, double* sums) {
-  if (law.student) {
-    derivatives ? sum_tails<true, true>(law, row, x, sign, sums)
-                : sum_tails<true, false>(law, row, x, sign, sums);
-  } else {
-    derivatives ? sum_tails<false, true>(law, row, x, sign, sums)
-                : sum_tails<false, false>(law, row, x, sign, sums);
-  }
+  for_law(law, [&]<LawCode code>() {
+    derivatives ? sum_tails<code, true>(law, row, x, sign, sums)
+                : sum_tails<code, false>(law, row, x, sign, sums);
+  });
 }
 
-template <bool student>
+template <LawCode code>
 static double sum_distances(const NoiseLaw& law, const MixtureRow& row, double y) {
   Partials sums;
   sums.clear();
   for_each_draw(row, [&](std::int64_t at, int j, VecF64 weight) __attribute__((always_inline)) {
     const VecF64 a = abs(y - load(row.mean + at)) * load(row.inverse + at);
-    const VecF64 one = student ? student_distance(law, a) : normal_distance(law, a);
-    sums.sum[j] = mul_add(weight * load(row.sd + at), one, sums.sum[j]);
+    sums.sum[j] = mul_add(weight * load(row.sd + at), law_distance<code>(law, a), sums.sum[j]);
   });
   return sums.total();
 }
 static double mixture_distance(const NoiseLaw& law, const MixtureRow& row, double y) {
-  return law.student ? sum_distances<true>(law, row, y) : sum_distances<false>(law, row, y);
+  return for_law(law, [&]<LawCode code>() { return sum_distances<code>(law, row, y); });
 }
 
 // The sum over all pairs of E|Y_s - Y_t| of normal laws: blocks behind a draw's own count twice.
@@ -132,8 +151,8 @@ static double normal_pairs(const MixtureRow& row, std::int64_t draws) {
         const std::int64_t at = i + j * kLanes<double>;
         const VecF64 sd = load(row.sd + at), root = sqrt(mul_add(sd, sd, variance));
         const VecF64 a = abs(mean - load(row.mean + at)) * Ops<VecF64>::reciprocal(root);
-        sums.sum[j] = mul_add(load(row.weight + at) * times * root, normal_distance(NoiseLaw{}, a),
-                              sums.sum[j]);
+        sums.sum[j] = mul_add(load(row.weight + at) * times * root,
+                              law_distance<kNormalLaw>(NoiseLaw{}, a), sums.sum[j]);
       }
     }
     total += sums.total();

@@ -35,10 +35,12 @@ double student_integral(double df, double w) {
 
 NoiseLaw law_of(Noise noise, double df) {
   NoiseLaw law;
+  law.df = kInfinity;
   if (noise != Noise::kStudent) return law;
   constexpr int n = NoiseLaw::kTerms;
   law.student = true;
   law.df = std::min(df, 1e30);
+  if (law.df <= 16.0 && law.df == std::floor(law.df)) law.whole_df = static_cast<int>(law.df);
   law.inverse_root = 1.0 / std::sqrt(law.df);
   law.knee = 4.0 * law.inverse_root;
   law.norm = 0.5 / student_integral(law.df, 0.0);
@@ -68,6 +70,7 @@ NoiseLaw law_of(Noise noise, double df) {
 struct Row : MixtureRow {
   std::int64_t draws;
   MixtureExtent extent;
+  double unit = 1.0;  // of means and sds: squares of what is far from 1 are no numbers
   double size() const { return static_cast<double>(draws); }
   double centre() const { return mean[0] + extent.offset / size(); }
   double variance() const {  // of the means
@@ -90,7 +93,7 @@ double tail_at(const NoiseLaw& law, const Row& row, double x, double sign) {
 double standard_quantile(const NoiseLaw& law, double p) {
   alignas(64) double mean[kBlock] = {}, sd[kBlock], inverse[kBlock] = {1.0}, weight[kBlock] = {1.0};
   std::fill_n(sd, kBlock, 1.0);
-  const Row one{{mean, sd, inverse, weight, kBlock}, 1, {}};
+  const Row one{{mean, sd, inverse, weight, kBlock}, 1, {}, 1.0};
   double low = 0.0, high = 38.0;  // z = -sinh(s) sqrt(df), or -s
   if (law.student) {
     // P(s) < norm 2^df exp(-df s) / df, which holds to rounding from s = 20 on
@@ -184,25 +187,6 @@ double least_count(const Row& row, double q) {
 
 // ---- scores -------------------------------------------------------------------------------------
 
-// E|Y - Y'| of normal laws: the sum over pairs, or twice the integral of F (1 - F), which is smooth
-// at the scale of the noise and vanishes at both ends. By the trapezoidal rule at spacings of 0.64
-// of the smallest sd 4e-11 of it is left.
-double normal_distance_of_pairs(const NoiseLaw& law, const Row& row) {
-  constexpr double kSpacing = 0.64, kEnd = 6.4;
-  const MixtureExtent& e = row.extent;
-  const double low = e.low - kEnd * e.wide, high = e.high + kEnd * e.wide;
-  const double spacing = kSpacing * e.thin, nodes = std::ceil((high - low) / spacing);
-  if (!(2.0 * nodes < row.size())) {
-    return instruction_set().normal_pairs(row, row.draws) / (row.size() * row.size());
-  }
-  double sum = 0.0;
-  for (double i = 0.0; i <= nodes; i += 1.0) {
-    const double f = tail_at(law, row, low + i * spacing, 1.0);
-    sum += f * (1.0 - f);
-  }
-  return 2.0 * spacing * sum;
-}
-
 // Gauss and Legendre's rule on [0, 1].
 constexpr int kNodes = 12;
 struct Gauss {
@@ -228,8 +212,9 @@ struct Gauss {
 
 // The integral of P(sign Y < x)^2 up to x = from, in panels as long as 1.5 times the distance to
 // the nearest singularity, which lies sqrt(df) scales off a mean; of a law that is near normal, 2.
-// Beyond the means the square goes as x^(-2 df).
-double squared_tail(const NoiseLaw& law, const Row& row, double from, double sign) {
+// Beyond the means the square goes as x^(-2 df). Errors are below 1e-10 of the spread. NaN where
+// that takes more values than there are left.
+double squared_tail(const NoiseLaw& law, const Row& row, double from, double sign, double& left) {
   static const Gauss rule;
   constexpr double kLength = 1.5;
   const double factor = std::min(law.df, 4.0);
@@ -257,21 +242,44 @@ double squared_tail(const NoiseLaw& law, const Row& row, double from, double sig
       const double f = tail_at(law, row, from - length * rule.at[i], sign);
       sum += length * rule.weight[i] * f * f;
     }
-    if (!(from - length < from)) return kNan;
+    left -= kNodes;
+    if (!(from - length < from) || left < 0.0) return kNan;
     from -= length;
   }
 }
 
-// Of y = 0; far from all draws the spread is lost in the distance.
+// Of y = 0. Far from all draws the spread is lost in the distance. Of normal laws either
+// E|Y - Y'| / 2 is the integral of F (1 - F), which is smooth at the scale of the noise and
+// vanishes at both ends: of the trapezoidal rule at spacings of 0.64 of the smallest sd 4e-11 is
+// left. Or panels as for Student's t, or the sum over pairs: what takes the fewest values.
 double score(const NoiseLaw& law, const Row& row) {
+  constexpr double kSpacing = 0.64, kEnd = 6.4, kFew = 128.0;
   if (!row.finite()) return kNan;
-  const double away = std::max(row.extent.low, -row.extent.high);
-  const bool far = away > 1e15 * (row.extent.wide + (row.extent.high - row.extent.low));
-  if (law.student && !far) {
-    return squared_tail(law, row, 0.0, 1.0) + squared_tail(law, row, 0.0, -1.0);
+  const MixtureExtent& e = row.extent;
+  const bool far = std::max(e.low, -e.high) > 1e15 * (e.wide + (e.high - e.low));
+  const auto distance = [&] {
+    return instruction_set().mixture_distance(law, row, 0.0) / row.size();
+  };
+  if (far) return distance();
+  const double low = e.low - kEnd * e.wide, high = e.high + kEnd * e.wide;
+  const double spacing = kSpacing * e.thin, nodes = std::ceil((high - low) / spacing);
+  const double pairs = 0.5 * row.size(), most = law.student ? kInfinity : std::min(nodes, pairs);
+  if (law.student || most > kFew) {
+    double left = most;
+    const double lower = squared_tail(law, row, 0.0, 1.0, left);
+    const double both = lower + squared_tail(law, row, 0.0, -1.0, left);
+    if (law.student || !std::isnan(both)) return both;
   }
-  const double distance = instruction_set().mixture_distance(law, row, 0.0) / row.size();
-  return far ? distance : distance - 0.5 * normal_distance_of_pairs(law, row);
+  if (pairs <= nodes) {
+    return distance() -
+           0.5 * instruction_set().normal_pairs(row, row.draws) / (row.size() * row.size());
+  }
+  double sum = 0.0;
+  for (double i = 0.0; i <= nodes; i += 1.0) {
+    const double f = tail_at(law, row, low + i * spacing, 1.0);
+    sum += f * (1.0 - f);
+  }
+  return distance() - spacing * sum;
 }
 
 // ---- rows ---------------------------------------------------------------------------------------
@@ -281,11 +289,12 @@ struct Scratch {
   Buffer<double> means, sds, inverses, weights, floored;
 };
 
-// sds of at least `least`, and their inverses, of a row's draws and what fills its last block.
+// sds of at least `least`, in units, and their inverses, of a row's draws and what fills its last
+// block.
 void floor_widths(const double* sds, std::int64_t draws, std::int64_t padded, double least,
-                  double* floored, double* inverses) {
+                  double unit, double* floored, double* inverses) {
   for (std::int64_t i = 0; i < padded; ++i) {
-    floored[i] = sds[i] < least ? least : sds[i];
+    floored[i] = (sds[i] < least ? least : sds[i]) / unit;
     inverses[i] = 1.0 / floored[i];
   }
   std::fill(inverses + draws, inverses + padded, 0.0);
@@ -335,7 +344,7 @@ bool for_each_row(const MixtureDraws<T>& d, double evaluations, double floor, co
           gather(d.widths, d.width_steps, first, count, sds);
           for (std::int64_t c = 0; c < count; ++c) {
             double* own = sds + c * padded;
-            floor_widths(own, d.draws, padded, kThinnest, own, inverses + c * padded);
+            floor_widths(own, d.draws, padded, kThinnest, 1.0, own, inverses + c * padded);
           }
         };
         if (counts) {
@@ -359,14 +368,21 @@ bool for_each_row(const MixtureDraws<T>& d, double evaluations, double floor, co
               mean[i] -= origins[first + c];
             }
             const std::int64_t place = alike ? 0 : c * padded;
-            Row row{{mean, sds + place, inverses + place, s.weights.data(), padded}, d.draws, {}};
+            Row row{
+                {mean, sds + place, inverses + place, s.weights.data(), padded}, d.draws, {}, 1.0};
             instruction_set().mixture_extent(row, row.extent);
+            const MixtureExtent& e = row.extent;
+            const double largest = std::max({-e.low, e.high, e.wide});
+            if (!counts && std::isfinite(largest) && !(largest > 1e-70 && largest < 1e70)) {
+              row.unit = std::exp2(std::ilogb(largest));
+              for (std::int64_t i = 0; i < padded; ++i) mean[i] /= row.unit;
+            }
             // A draw without spread is a step.
-            const double least = floor * std::max(-row.extent.low, row.extent.high);
-            if (row.extent.thin < least) {
+            const double least = floor * std::max(-e.low, e.high);
+            if (e.thin < least || row.unit != 1.0) {
               row.sd = s.floored.data();
               row.inverse = row.sd + padded;
-              floor_widths(sds + place, d.draws, padded, least, s.floored.data(),
+              floor_widths(sds + place, d.draws, padded, least, row.unit, s.floored.data(),
                            s.floored.data() + padded);
               instruction_set().mixture_extent(row, row.extent);
             }
@@ -398,12 +414,12 @@ bool mixture_quantiles(Noise noise, double df, const MixtureDraws<T>& draws, con
   const NoiseLaw law = law_of(noise, df);
   std::vector<Level> solved;
   for (std::int64_t q = 0; q < count; ++q) solved.emplace_back(law, levels[q]);
-  return for_each_row(draws, evaluations, 0x1p-50, nullptr, poll,
-                      [&](std::int64_t cell, const Row& row) {
-                        for (std::int64_t q = 0; q < count; ++q) {
-                          at(cell, q) = solve(law, row, solved[static_cast<std::size_t>(q)]);
-                        }
-                      });
+  return for_each_row(
+      draws, evaluations, 0x1p-50, nullptr, poll, [&](std::int64_t cell, const Row& row) {
+        for (std::int64_t q = 0; q < count; ++q) {
+          at(cell, q) = row.unit * solve(law, row, solved[static_cast<std::size_t>(q)]);
+        }
+      });
 }
 
 template <class T>
@@ -414,7 +430,7 @@ bool mixture_cdf(Noise noise, double df, const MixtureDraws<T>& draws, const dou
     out[cell] =
         noise == Noise::kPoisson
             ? std::min(instruction_set().poisson_sum(row, std::floor(y[cell])) / row.size(), 1.0)
-            : tail_at(law, row, y[cell], 1.0);
+            : tail_at(law, row, y[cell] / row.unit, 1.0);
   });
 }
 
@@ -422,8 +438,9 @@ template <class T>
 bool mixture_crps(Noise noise, double df, const MixtureDraws<T>& draws, const double* y,
                   double* out, Poll* poll) {
   const NoiseLaw law = law_of(noise, df);
-  return for_each_row(draws, 50.0, 0.0, y, poll,
-                      [&](std::int64_t cell, const Row& row) { out[cell] = score(law, row); });
+  return for_each_row(draws, 50.0, 0.0, y, poll, [&](std::int64_t cell, const Row& row) {
+    out[cell] = row.unit * score(law, row);
+  });
 }
 
 #define RIBBIT_INSTANTIATE(T)                                                                      \

@@ -34,9 +34,7 @@ def crps(terms: PredictiveTerms, y: npt.NDArray[np.float64]) -> npt.NDArray[np.f
     return _core.mixture_crps(*_mixture("regression", terms), np.ascontiguousarray(y))
 
 
-def _mixture(
-    kind: str, terms: PredictiveTerms
-) -> tuple[Any, Any, float]:
+def _mixture(kind: str, terms: PredictiveTerms) -> tuple[Any, Any, float]:
     """Values (S, N, K), widths of the noise in that shape (counts: none), degrees of freedom."""
     single = terms.values.dtype == np.float32 == np.asarray(terms.noise_width).dtype
     dtype = np.float32 if single else np.float64
