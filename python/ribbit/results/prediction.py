@@ -539,13 +539,11 @@ class Prediction:
 
     def _all_draws(self, x: Array, row: int = 0) -> PredictiveTerms:
         """Predictions of all draws at x, whose first row has number `row`: (S, n, K)."""
-        chunks = list(self._chunks(max(1, self._values_per_draw(x.shape[0]))))
-        parts = [
+        parts = [  # some weights at a time: those of a folder may be more than memory holds
             self._predictive.predictive(theta, x, **self._number(first, row))
-            for first, theta in chunks
+            for first, theta in self._chunks(max(1, self._values_per_draw(x.shape[0])))
         ]
-        xp = namespace(chunks[0][1])
-        return join(xp, parts, axis=0)
+        return join(namespace(parts[0].values), parts, axis=0)
 
     def _need_y(self, function: str) -> None:
         """Raise unless y has quantiles and the draws are there."""
