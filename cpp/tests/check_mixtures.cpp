@@ -39,15 +39,12 @@ Real cdf_ref(const Law& law, Real z) {
 }
 
 // Draws of one row and output.
-MixtureDraws<double> draws_of(const std::vector<double>& values,
-                              const std::vector<double>& widths) {
-  MixtureDraws<double> d;
-  d.values = values.data();
-  d.widths = widths.empty() ? nullptr : widths.data();
+MixtureDraws draws_of(const std::vector<double>& values, const std::vector<double>& widths) {
+  MixtureDraws d;
+  d.values = {values.data(), false, {1, 1, 0}};
+  if (!widths.empty()) d.widths = {widths.data(), false, {1, 1, 0}};
   d.draws = static_cast<std::int64_t>(values.size());
   d.rows = d.outputs = 1;
-  d.value_steps[0] = d.width_steps[0] = 1;
-  d.value_steps[1] = d.width_steps[1] = 1;
   return d;
 }
 

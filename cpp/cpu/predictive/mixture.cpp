@@ -300,40 +300,50 @@ void floor_widths(const double* sds, std::int64_t draws, std::int64_t padded, do
   std::fill(inverses + draws, inverses + padded, 0.0);
 }
 
+// Draws of some cells to rows of out, which are `stride` apart; the first draw fills the last
+// block.
+template <class T>
+void gather_cells(const MixtureDraws& d, const MixtureArray& from, std::int64_t padded,
+                  std::int64_t stride, std::int64_t first, std::int64_t count, double* out) {
+  std::int64_t offsets[kBlock];
+  for (std::int64_t c = 0; c < count; ++c) {
+    offsets[c] = (first + c) / d.outputs * from.steps[1] + (first + c) % d.outputs * from.steps[2];
+  }
+  for (std::int64_t i = 0; i < padded; ++i) {
+    const T* draw = static_cast<const T*>(from.data) + (i < d.draws ? i * from.steps[0] : 0);
+    for (std::int64_t c = 0; c < count; ++c) {
+      out[c * stride + i] = static_cast<double>(draw[offsets[c]]);
+    }
+  }
+}
+
 // Calls body(cell, row), in parallel. floor: sds are at least so many of the largest mean. origins:
 // (cells,) that means are taken from, or null.
-template <class T, class Body>
-bool for_each_row(const MixtureDraws<T>& d, double evaluations, double floor, const double* origins,
+template <class Body>
+bool for_each_row(const MixtureDraws& d, double evaluations, double floor, const double* origins,
                   Poll* poll, const Body& body) {
   const std::int64_t cells = d.rows * d.outputs;
   const std::int64_t padded = (d.draws + kBlock - 1) / kBlock * kBlock;
+  // A power of two between rows would put all of them into the same few lines of the cache.
+  const std::int64_t stride = padded + (padded % 256 == 0 ? kBlock : 0);
   const std::int64_t some = std::clamp<std::int64_t>((1 << 16) / padded, 1, kBlock);
   const std::int64_t pieces = (cells + some - 1) / some;
-  const bool counts = d.widths == nullptr;
-  const bool alike = counts || (d.width_steps[1] == 0 && d.width_steps[2] == 0);  // at all rows
+  const bool counts = d.widths.data == nullptr;
+  const bool alike = counts || (d.widths.steps[1] == 0 && d.widths.steps[2] == 0);  // at all rows
   Cancel cancel(poll);
   const int useful = threads_for(50.0 * evaluations * static_cast<double>(d.draws * cells));
   Crew crew(static_cast<int>(std::min<std::int64_t>(useful, pieces)));
   std::vector<Scratch> scratch(static_cast<std::size_t>(crew.size()));
   for (Scratch& s : scratch) {
-    for (Buffer<double>* buffer : {&s.means, &s.sds, &s.inverses}) buffer->resize(some * padded);
+    for (Buffer<double>* buffer : {&s.means, &s.sds, &s.inverses}) buffer->resize(some * stride);
     s.weights.resize(padded);
     s.floored.resize(2 * padded);
     for (std::int64_t i = 0; i < padded; ++i) s.weights.data()[i] = i < d.draws ? 1.0 : 0.0;
   }
-  // out (count, padded) of cells first, ..
-  const auto gather = [&](const T* from, const std::int64_t (&steps)[3], std::int64_t first,
-                          std::int64_t count, double* out) {
-    std::int64_t offsets[kBlock];
-    for (std::int64_t c = 0; c < count; ++c) {
-      offsets[c] = (first + c) / d.outputs * steps[1] + (first + c) % d.outputs * steps[2];
-    }
-    for (std::int64_t i = 0; i < padded; ++i) {
-      const T* draw = from + (i < d.draws ? i * steps[0] : 0);
-      for (std::int64_t c = 0; c < count; ++c) {
-        out[c * padded + i] = static_cast<double>(draw[offsets[c]]);
-      }
-    }
+  const auto gather = [&](const MixtureArray& from, std::int64_t first, std::int64_t count,
+                          double* out) {
+    from.single ? gather_cells<float>(d, from, padded, stride, first, count, out)
+                : gather_cells<double>(d, from, padded, stride, first, count, out);
   };
   std::atomic<std::int64_t> next{0};
   crew.run(
@@ -341,10 +351,10 @@ bool for_each_row(const MixtureDraws<T>& d, double evaluations, double floor, co
         Scratch& s = scratch[static_cast<std::size_t>(thread)];
         double *means = s.means.data(), *sds = s.sds.data(), *inverses = s.inverses.data();
         const auto take_widths = [&](std::int64_t first, std::int64_t count) {
-          gather(d.widths, d.width_steps, first, count, sds);
+          gather(d.widths, first, count, sds);
           for (std::int64_t c = 0; c < count; ++c) {
-            double* own = sds + c * padded;
-            floor_widths(own, d.draws, padded, kThinnest, 1.0, own, inverses + c * padded);
+            double* own = sds + c * stride;
+            floor_widths(own, d.draws, padded, kThinnest, 1.0, own, inverses + c * stride);
           }
         };
         if (counts) {
@@ -356,18 +366,18 @@ bool for_each_row(const MixtureDraws<T>& d, double evaluations, double floor, co
           const std::int64_t first = next.fetch_add(1, std::memory_order_relaxed) * some;
           if (first >= cells) return;
           const std::int64_t count = std::min(some, cells - first);
-          gather(d.values, d.value_steps, first, count, means);
+          gather(d.values, first, count, means);
           if (!alike) take_widths(first, count);
           for (std::int64_t c = 0; c < count; ++c) {
             if (cancel.check()) return;
-            double* mean = means + c * padded;
+            double* mean = means + c * stride;
             for (std::int64_t i = 0; counts && i < padded; ++i) {  // rates; NaN passes
               mean[i] = mean[i] < 0.0 ? 0.0 : mean[i] > kLargest ? kLargest : mean[i];
             }
             for (std::int64_t i = 0; origins != nullptr && i < padded; ++i) {
               mean[i] -= origins[first + c];
             }
-            const std::int64_t place = alike ? 0 : c * padded;
+            const std::int64_t place = alike ? 0 : c * stride;
             Row row{
                 {mean, sds + place, inverses + place, s.weights.data(), padded}, d.draws, {}, 1.0};
             instruction_set().mixture_extent(row, row.extent);
@@ -396,8 +406,7 @@ bool for_each_row(const MixtureDraws<T>& d, double evaluations, double floor, co
 
 }  // namespace
 
-template <class T>
-bool mixture_quantiles(Noise noise, double df, const MixtureDraws<T>& draws, const double* levels,
+bool mixture_quantiles(Noise noise, double df, const MixtureDraws& draws, const double* levels,
                        std::int64_t count, double* out, Poll* poll) {
   const std::int64_t cells = draws.rows * draws.outputs;
   const auto at = [&](std::int64_t cell, std::int64_t q) -> double& {
@@ -422,8 +431,7 @@ bool mixture_quantiles(Noise noise, double df, const MixtureDraws<T>& draws, con
       });
 }
 
-template <class T>
-bool mixture_cdf(Noise noise, double df, const MixtureDraws<T>& draws, const double* y, double* out,
+bool mixture_cdf(Noise noise, double df, const MixtureDraws& draws, const double* y, double* out,
                  Poll* poll) {
   const NoiseLaw law = law_of(noise, df);
   return for_each_row(draws, 1.0, 0.0, nullptr, poll, [&](std::int64_t cell, const Row& row) {
@@ -434,22 +442,12 @@ bool mixture_cdf(Noise noise, double df, const MixtureDraws<T>& draws, const dou
   });
 }
 
-template <class T>
-bool mixture_crps(Noise noise, double df, const MixtureDraws<T>& draws, const double* y,
-                  double* out, Poll* poll) {
+bool mixture_crps(Noise noise, double df, const MixtureDraws& draws, const double* y, double* out,
+                  Poll* poll) {
   const NoiseLaw law = law_of(noise, df);
   return for_each_row(draws, 50.0, 0.0, y, poll, [&](std::int64_t cell, const Row& row) {
     out[cell] = row.unit * score(law, row);
   });
 }
-
-#define RIBBIT_INSTANTIATE(T)                                                                      \
-  template bool mixture_quantiles(Noise, double, const MixtureDraws<T>&, const double*,            \
-                                  std::int64_t, double*, Poll*);                                   \
-  template bool mixture_cdf(Noise, double, const MixtureDraws<T>&, const double*, double*, Poll*); \
-  template bool mixture_crps(Noise, double, const MixtureDraws<T>&, const double*, double*, Poll*);
-RIBBIT_INSTANTIATE(float)
-RIBBIT_INSTANTIATE(double)
-#undef RIBBIT_INSTANTIATE
 
 }  // namespace ribbit::cpu

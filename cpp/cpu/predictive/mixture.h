@@ -9,13 +9,17 @@ namespace ribbit::cpu {
 
 enum class Noise { kNormal, kStudent, kPoisson };
 
-// Values of draws (S, cells), and sds or scales of their noise (null for counts), anywhere in
-// memory: steps between draws, rows and outputs are numbers of T.
-template <class T>
+// An array (S, N, K) of float or double, anywhere in memory: its steps are numbers of elements.
+struct MixtureArray {
+  const void* data = nullptr;
+  bool single = false;
+  std::int64_t steps[3] = {};
+};
+
+// Values of draws, and sds or scales of their noise, which counts do not have.
 struct MixtureDraws {
-  const T *values = nullptr, *widths = nullptr;
+  MixtureArray values, widths;
   std::int64_t draws = 0, rows = 0, outputs = 0;
-  std::int64_t value_steps[3] = {}, width_steps[3] = {};
 };
 
 // Every function goes over all rows and outputs, (N, K) of `out`, and returns false when the poll
@@ -23,20 +27,17 @@ struct MixtureDraws {
 
 // out (levels, N, K): where P(Y <= y) is the level, in (0, 1), to 1e-10 of it or of what is left to
 // one; of counts the least that reach it.
-template <class T>
-bool mixture_quantiles(Noise noise, double df, const MixtureDraws<T>& draws, const double* levels,
+bool mixture_quantiles(Noise noise, double df, const MixtureDraws& draws, const double* levels,
                        std::int64_t count, double* out, Poll* poll);
 
 // P(Y <= y) to 1e-13.
-template <class T>
-bool mixture_cdf(Noise noise, double df, const MixtureDraws<T>& draws, const double* y, double* out,
+bool mixture_cdf(Noise noise, double df, const MixtureDraws& draws, const double* y, double* out,
                  Poll* poll);
 
 // E|Y - y| - E|Y - Y'| / 2, to 1e-10 of the mixture's sd (of Student's t: of the root mean square
 // of scales and distances between means): the closed form of normal noise where it is cheaper than
 // the integral. df > 1.
-template <class T>
-bool mixture_crps(Noise noise, double df, const MixtureDraws<T>& draws, const double* y,
-                  double* out, Poll* poll);
+bool mixture_crps(Noise noise, double df, const MixtureDraws& draws, const double* y, double* out,
+                  Poll* poll);
 
 }  // namespace ribbit::cpu

@@ -36,11 +36,14 @@ def crps(terms: PredictiveTerms, y: npt.NDArray[np.float64]) -> npt.NDArray[np.f
 
 def _mixture(kind: str, terms: PredictiveTerms) -> tuple[Any, Any, float]:
     """Values (S, N, K), widths of the noise in that shape (counts: none), degrees of freedom."""
-    single = terms.values.dtype == np.float32 == np.asarray(terms.noise_width).dtype
-    dtype = np.float32 if single else np.float64
-    values = np.require(terms.values, dtype, "A")
+    values = _floats(terms.values)
     if kind == "count":
         return values, None, math.inf
-    widths = np.require(terms.noise_width, dtype, "A")
     df = math.inf if terms.noise_df is None else float(terms.noise_df)
-    return values, np.broadcast_to(widths, values.shape), df
+    return values, np.broadcast_to(_floats(terms.noise_width), values.shape), df
+
+
+def _floats(array: Any) -> npt.NDArray[Any]:
+    """Return float32 or float64 that the core can read where it lies."""
+    single = np.asarray(array).dtype == np.float32
+    return np.require(array, np.float32 if single else np.float64, "A")
