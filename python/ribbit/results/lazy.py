@@ -16,12 +16,23 @@ from ribbit.protocols import Array
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["JoinedArray", "in_memory", "is_lazy", "join_arrays"]
+__all__ = ["JoinedArray", "chain_groups", "in_memory", "is_lazy", "join_arrays"]
 
 
 def is_lazy(array: Any) -> bool:
     """Whether it is one of ours that reads what is indexed: it should be asked for parts."""
     return getattr(array, "lazy", False) is True
+
+
+def chain_groups(array: Any) -> list[tuple[int, int]]:
+    """Return first and last of the chains that are read together, one group after the other."""
+    if not isinstance(array, JoinedArray):
+        return [(0, array.shape[0])]
+    groups: list[tuple[int, int]] = []
+    for part in array.parts if array.axis == 0 else array.parts[:1]:
+        start = groups[-1][1] if groups else 0
+        groups += [(start + low, start + high) for low, high in chain_groups(part)]
+    return groups
 
 
 def in_memory(array: Any) -> bool:
@@ -63,7 +74,7 @@ class JoinedArray:
     lazy = True
 
     def __init__(self, parts: Sequence[Any], axis: int) -> None:
-        self._parts, self._axis = list(parts), axis
+        self.parts, self.axis = list(parts), axis
         self._ends = np.cumsum([part.shape[axis] for part in parts]).tolist()
         shape = list(parts[0].shape)
         shape[axis] = self._ends[-1]
@@ -84,7 +95,7 @@ class JoinedArray:
         return self.shape[0]
 
     def __repr__(self) -> str:
-        return f"JoinedArray({self.shape}, {self.dtype}, {len(self._parts)} parts)"
+        return f"JoinedArray({self.shape}, {self.dtype}, {len(self.parts)} parts)"
 
     def __array_namespace__(self, api_version: str | None = None) -> ModuleType:
         """Return NumPy: what indexing gives are its arrays."""
@@ -95,7 +106,7 @@ class JoinedArray:
         if copy is False:
             raise ValueError("[draws] expected copy=None, got False: the draws are in parts")
         checks.memory("draws", self.size, self.dtype, "the joined draws")
-        array = np.concatenate([np.asarray(part[...]) for part in self._parts], axis=self._axis)
+        array = np.concatenate([np.asarray(part[...]) for part in self.parts], axis=self.axis)
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def reshape(self, *shape: Any) -> npt.NDArray[Any]:
@@ -112,37 +123,37 @@ class JoinedArray:
         keys += [slice(None)] * (self.ndim - len(keys))
         if not all(isinstance(one, slice | int | np.integer) for one in keys):
             return np.asarray(self)[key]
-        own = keys[self._axis]
+        own = keys[self.axis]
         if not isinstance(own, slice):
             return np.asarray(self._at(keys, int(own)))
-        result_axis = sum(isinstance(one, slice) for one in keys[: self._axis])
+        result_axis = sum(isinstance(one, slice) for one in keys[: self.axis])
         return self._slice(keys, own, result_axis)
 
     def _at(self, keys: list[Any], index: int) -> Any:
-        count = self.shape[self._axis]
+        count = self.shape[self.axis]
         place = index + count if index < 0 else index
         if not 0 <= place < count:
             raise IndexError(f"[draws] expected an index below {count}, got {index}")
         part = int(np.searchsorted(self._ends, place, side="right"))
-        keys[self._axis] = place - (self._ends[part - 1] if part else 0)
-        return self._parts[part][tuple(keys)]
+        keys[self.axis] = place - (self._ends[part - 1] if part else 0)
+        return self.parts[part][tuple(keys)]
 
     def _slice(self, keys: list[Any], own: slice, axis: int) -> npt.NDArray[Any]:
-        chosen = range(*own.indices(self.shape[self._axis]))
+        chosen = range(*own.indices(self.shape[self.axis]))
         if chosen.step < 0:
             forward = chosen[::-1]
             found = self._slice(keys, slice(forward.start, forward.stop, forward.step), axis)
             return np.flip(found, axis)
         found_parts: list[npt.NDArray[Any]] = []
         begin = 0
-        for part, end in zip(self._parts, self._ends, strict=True):
+        for part, end in zip(self.parts, self._ends, strict=True):
             # the first chosen index that is not before this part
             first = chosen.start
             if first < begin:
                 first += -(-(begin - first) // chosen.step) * chosen.step
             stop = min(chosen.stop, end)
-            if first < stop or (part is self._parts[-1] and not found_parts):
-                keys[self._axis] = slice(first - begin, max(first, stop) - begin, chosen.step)
+            if first < stop or (part is self.parts[-1] and not found_parts):
+                keys[self.axis] = slice(first - begin, max(first, stop) - begin, chosen.step)
                 found_parts.append(np.asarray(part[tuple(keys)]))
             begin = end
         return found_parts[0] if len(found_parts) == 1 else np.concatenate(found_parts, axis=axis)

@@ -136,13 +136,15 @@ def _nodes(wanted: float) -> int:
 
 def picks(count: int, draws: int, seed: int) -> npt.NDArray[np.int64]:
     """Return numbers of draws (count,), each of (seed, its place), with replacement."""
-    u = _uniform(np, (count, 1), seed, 0, _PICK)[:, 0]
+    u = _uniform(np, (count, 1), seed, np.arange(count), _PICK)[:, 0]
     found: npt.NDArray[np.int64] = np.minimum((u * draws).astype(np.int64), draws - 1)
     return found
 
 
-def sample(xp: ModuleType, kind: str, terms: PredictiveTerms, seed: int, first: int) -> Array:
-    """One y (S, n, K) of each draw (S, n, K); its noise is that of samples first, first + 1, ...
+def sample(
+    xp: ModuleType, kind: str, terms: PredictiveTerms, seed: int, numbers: npt.NDArray[np.int64]
+) -> Array:
+    """One y (S, n, K) of each draw (S, n, K), for samples by number.
 
     Labels of a Categorical are (S, n, 1).
     """
@@ -151,13 +153,13 @@ def sample(xp: ModuleType, kind: str, terms: PredictiveTerms, seed: int, first: 
     flat = shape[0], math.prod(shape[1:])
     if kind == "classification":
         if terms.binary:
-            u = xp.reshape(_uniform(xp, flat, seed, first, _FIRST), shape)
+            u = xp.reshape(_uniform(xp, flat, seed, numbers, _FIRST), shape)
             return xp.astype(u < values, xp.int64)
-        u = xp.reshape(_uniform(xp, shape[:2], seed, first, _FIRST), (*shape[:2], 1))
+        u = xp.reshape(_uniform(xp, shape[:2], seed, numbers, _FIRST), (*shape[:2], 1))
         passed = u > running_sum(xp, values)[..., :-1]  # the last has what is left
         return xp.sum(xp.astype(passed, xp.int64), axis=-1, keepdims=True)
     if kind == "count":
-        u = xp.reshape(_uniform(xp, flat, seed, first, _FIRST), (-1,))
+        u = xp.reshape(_uniform(xp, flat, seed, numbers, _FIRST), (-1,))
         found = count_quantile(xp, xp.reshape(values, (-1, 1)), u)
         if not bool(xp.all(found < 2.0**63)):
             raise DataError(
@@ -166,20 +168,22 @@ def sample(xp: ModuleType, kind: str, terms: PredictiveTerms, seed: int, first: 
             )
         return xp.astype(xp.reshape(found, shape), xp.int64)
     if terms.noise_df is None:
-        ids = np.arange(first, first + shape[0], dtype=np.uint32)
+        ids = numbers.astype(np.uint32)
         address: dict[str, Any] = {"seed": seed, "step": 0, "chains": ids, "layer": _FIRST}
         purpose = random_numbers.FIT_DRAW
         noise = random_numbers.normal(xp, flat, np.dtype(np.float64), purpose=purpose, **address)
     else:
         # Bailey (1994, Math. Comp. 62): the polar method for Student's t
-        u, v = (_uniform(xp, flat, seed, first, layer) for layer in (_FIRST, _SECOND))
+        u, v = (_uniform(xp, flat, seed, numbers, layer) for layer in (_FIRST, _SECOND))
         df = float(terms.noise_df)
         noise = (df * xp.expm1(xp.log(u) * (-2.0 / df))) ** 0.5 * xp.cos(2.0 * math.pi * v)
     return values + xp.astype(terms.noise_width, xp.float64) * xp.reshape(noise, shape)
 
 
-def _uniform(xp: ModuleType, shape: tuple[int, int], seed: int, first: int, layer: int) -> Array:
-    ids = np.arange(first, first + shape[0], dtype=np.uint32)
+def _uniform(
+    xp: ModuleType, shape: tuple[int, int], seed: int, numbers: npt.NDArray[np.int64], layer: int
+) -> Array:
+    ids = numbers.astype(np.uint32)
     purpose = random_numbers.FIT_DRAW
     return random_numbers.uniform(
         xp, shape, seed=seed, step=0, chains=ids, purpose=purpose, layer=layer

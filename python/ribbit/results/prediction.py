@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,11 @@ import numpy as np
 
 from ribbit._arrays import checks, overrides, records
 from ribbit._arrays.keywords import explain
-from ribbit._arrays.namespace import from_host, is_array, namespace, to_host
+from ribbit._arrays.namespace import from_host, host_dtype, is_array, namespace, to_host
 from ribbit.errors import DTypeError, KindError, MissingError, ShapeError
 from ribbit.protocols import Array, Predictive, PredictiveTerms
 from ribbit.results import observations
-from ribbit.results.lazy import is_lazy
+from ribbit.results.lazy import chain_groups, is_lazy
 from ribbit.results.quantiles import probabilities, sorted_quantile
 from ribbit.results.running import (
     ARRAYS,
@@ -31,10 +32,15 @@ from ribbit.results.store.stored import StoredArray
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    Numbers = npt.NDArray[np.int64]  # of draws: draw d of chain c of C has d C + c
+
 __all__ = ["Prediction"]
 
 # Values per chunk of draws: bounds the memory of a pass, about 8 MB in float64.
 _CHUNK = 1 << 20
+# Bytes of what all draws predict at a block of rows: from weights in memory, and from weights that
+# are read from the disk again for every block.
+_HELD, _HELD_OF_DISK = 1 << 24, 3 << 25
 # Values that NumPy sorts at once, which no signal interrupts: about 20 ms.
 _PART = 1 << 18
 
@@ -389,13 +395,16 @@ class Prediction:
         picks = observations.picks(count, self._size, key)
         dim = 0 if self._positions is None else self._positions.shape[2]
         block = max(1, _CHUNK // max(self._values_per_draw(), dim))
-        parts = []
+        order = self._reading_order(picks)
+        found = None
         for low in range(0, count, block):
-            chosen = picks[low : low + block]
-            terms = self._terms_of(chosen)
+            places = order[low : low + block]
+            terms = self._terms_of(picks[places])
             xp = namespace(terms.values)
-            parts.append(observations.sample(xp, self.kind, terms, key, low))
-        found = xp.concat(parts, axis=0)
+            drawn = observations.sample(xp, self.kind, terms, key, places)
+            if found is None:
+                found = xp.empty((count, *drawn.shape[1:]), dtype=drawn.dtype)
+            found[xp.asarray(places), ...] = drawn
         labels = self.kind == "classification" and not terms.binary
         return found[..., 0] if labels else self._shaped(found)
 
@@ -434,8 +443,10 @@ class Prediction:
             )
         same_rows(name, y, self._x)
         density = LogMeanExp()
-        for first, theta in self._chunks(self._values_per_draw()):
-            density.add(self._predictive.log_likelihood(theta, self._x, y, **self._number(first)))
+        ask = self._predictive.log_likelihood
+        for numbers, theta in self._chunks(self._values_per_draw()):
+            for values in self._asked(ask, numbers, theta, self._x, y):
+                density.add(values)
         return density.mean_over_rows(weights)
 
     def _statistics(self, name: str, *kinds: str) -> Moments:
@@ -459,8 +470,9 @@ class Prediction:
                 sums, binary = native(self._positions, self._x)
                 moments = Moments.of_sums(self.kind, self.num_draws, sums, binary=binary)
             else:
-                for first, theta in self._chunks(self._values_per_draw()):
-                    moments.add(self._predictive.predictive(theta, self._x, **self._number(first)))
+                for numbers, theta in self._chunks(self._values_per_draw()):
+                    for terms in self._asked(self._predictive.predictive, numbers, theta, self._x):
+                        moments.add(terms)
             self._moments = moments
         if self._moments.count == 0:
             raise MissingError(f"[Prediction.{name}] expected at least one draw, got none")
@@ -479,38 +491,61 @@ class Prediction:
             shape = self._predictive.outputs(theta[:1, :], self._x[:1, ...]).shape
         return int(math.prod(shape[1:])) * (self._x.shape[0] if rows is None else rows)
 
-    def _number(self, first: int, row: int = 0) -> dict[str, int]:
-        """Keywords of a predictive that needs the numbers of its draws and rows."""
-        numbered = getattr(self._predictive, "numbered", False)
-        return {"first": first, "row": row} if numbered else {}
+    def _bytes_per_row(self) -> int:
+        """Bytes of what one draw predicts at one row, where rows differ."""
+        terms = self._terms_of(np.zeros(1, np.int64), 2)
+        arrays = [getattr(terms, name) for name in ARRAYS]
+        rows = terms.values.shape[1]
+        own = [a for a in arrays if a is not None and a.shape[1] == rows]
+        return sum(math.prod(a.shape) * host_dtype(a).itemsize // rows for a in own)
 
-    def _chunks(self, values_per_draw: int) -> Iterator[tuple[int, Array]]:
-        """First number and draws (S, P), draw by draw and within a draw chain by chain."""
+    def _asked(
+        self, ask: Callable[..., Any], numbers: Numbers, theta: Array, *data: Array, row: int = 0
+    ) -> Iterator[Any]:
+        """Ask about draws, where their numbers count about those that follow each other at once."""
+        if not getattr(self._predictive, "numbered", False):
+            yield ask(theta, *data)
+            return
+        ends = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
+        for low, high in itertools.pairwise(ends):
+            yield ask(theta[low:high, :], *data, first=int(numbers[low]), row=row)
+
+    def _chunks(self, values_per_draw: int) -> Iterator[tuple[Numbers, Array]]:
+        """Numbers and weights (S, P) of some draws after another: draw by draw, then by chain.
+
+        Chains that lie in different folders are read one folder after the other.
+        """
         assert self._positions is not None
         xp = namespace(self._positions)
         chains, draws, dim = self._positions.shape
-        # also bounds the copy of the weights
-        size = max(1, _CHUNK // (max(values_per_draw, dim) * chains))
-        for low in range(0, draws, size):
-            chunk = xp.permute_dims(self._positions[:, low : min(low + size, draws), :], (1, 0, 2))
-            yield low * chains, xp.reshape(chunk, (-1, dim))
+        for low_chain, high_chain in chain_groups(self._positions):
+            own = np.arange(low_chain, high_chain)
+            # also bounds the copy of the weights
+            size = max(1, _CHUNK // (max(values_per_draw, dim) * len(own)))
+            for low in range(0, draws, size):
+                high = min(low + size, draws)
+                chunk = self._positions[low_chain:high_chain, low:high, :]
+                numbers = chains * np.arange(low, high)[:, None] + own
+                yield numbers.ravel(), xp.reshape(xp.permute_dims(chunk, (1, 0, 2)), (-1, dim))
 
-    def _terms_of(self, numbers: npt.NDArray[np.int64], rows: int | None = None) -> PredictiveTerms:
-        """Predictions of some draws, numbered as `_chunks` goes through them, at the first rows."""
+    def _reading_order(self, numbers: Numbers) -> Numbers:
+        """Places of draws by number in the order of `_chunks`, in which a folder is read once."""
+        if self._positions is None:
+            return np.argsort(numbers, kind="stable")
+        ends = [end for _, end in chain_groups(self._positions)]
+        group = np.searchsorted(ends, numbers % self._positions.shape[0], side="right")
+        return np.lexsort((numbers, group))
+
+    def _terms_of(self, numbers: Numbers, rows: int | None = None) -> PredictiveTerms:
+        """Predictions of some draws by number at the first rows."""
         if self._positions is None:
             kept = _cut(self._all_kept(), 0, rows, axis=1)
             parts = [_cut(kept, s, s + 1, axis=0) for s in numbers.tolist()]
             return join(namespace(kept.values), parts, axis=0)
-        x = self._x[:rows, ...]
         chains, xp = self._positions.shape[0], namespace(self._positions)
         theta = xp.stack([self._positions[s % chains, s // chains, :] for s in numbers.tolist()])
-        if not getattr(self._predictive, "numbered", False):
-            return self._predictive.predictive(theta, x)
-        parts = [
-            self._predictive.predictive(theta[i : i + 1, :], x, **self._number(s))
-            for i, s in enumerate(numbers.tolist())
-        ]
-        return join(xp, parts, axis=0)
+        ask, x = self._predictive.predictive, self._x[:rows, ...]
+        return join(xp, list(self._asked(ask, numbers, theta, x)), axis=0)
 
     def _observed(self, function: str, y: Array) -> Array:
         """Return y as (N, K) float64 in the library of the draws."""
@@ -539,11 +574,21 @@ class Prediction:
 
     def _all_draws(self, x: Array, row: int = 0) -> PredictiveTerms:
         """Predictions of all draws at x, whose first row has number `row`: (S, n, K)."""
-        parts = [  # some weights at a time: those of a folder may be more than memory holds
-            self._predictive.predictive(theta, x, **self._number(first, row))
-            for first, theta in self._chunks(max(1, self._values_per_draw(x.shape[0])))
-        ]
-        return join(namespace(parts[0].values), parts, axis=0)
+        whole: PredictiveTerms | None = None
+        # some weights at a time: those of a folder may be more than memory holds
+        for numbers, theta in self._chunks(max(1, self._values_per_draw(x.shape[0]))):
+            terms = self._asked(self._predictive.predictive, numbers, theta, x, row=row)
+            part = join(namespace(theta), list(terms), axis=0)
+            if len(numbers) == self.num_draws:
+                return part
+            whole = _room(part, self.num_draws) if whole is None else whole
+            first, last = int(numbers[0]), int(numbers[-1])
+            places = slice(first, last + 1) if last - first < len(numbers) else numbers
+            for name in ARRAYS:
+                if (array := getattr(whole, name)) is not None:
+                    array[places, ...] = getattr(part, name)
+        assert whole is not None
+        return whole
 
     def _need_y(self, function: str) -> None:
         """Raise unless y has quantiles and the draws are there."""
@@ -591,7 +636,8 @@ class Prediction:
         """Join what a function makes of all draws at one block of rows after another."""
         rows = self._x.shape[0]
         kept = self._all_kept() if self._keep or self._positions is None else None
-        block = max(1, 4 * _CHUNK // (self._size * self._values_per_draw(1)))
+        held = _HELD_OF_DISK if is_lazy(self._positions) else _HELD
+        block = max(1, held // (self._size * self._bytes_per_row()))
         result = []
         for low in range(0, rows, block):
             high = min(low + block, rows)
@@ -601,6 +647,7 @@ class Prediction:
                 terms = self._all_draws(self._x[low:high, ...], low)
             xp = namespace(terms.values)
             result.append(function(xp, terms, slice(low, high)))
+            del terms  # not beside those of the next rows
         return xp.concat(result, axis=axis)
 
 
@@ -608,6 +655,16 @@ def _ends(function: str, coverage: float) -> list[float]:
     """Levels of the ends of a central interval."""
     inside = checks.fraction(function, "coverage", coverage)
     return [0.5 - 0.5 * inside, 0.5 + 0.5 * inside]
+
+
+def _room(terms: PredictiveTerms, draws: int) -> PredictiveTerms:
+    """Return terms like these for so many draws, to be filled."""
+    arrays: dict[str, Any] = {}
+    for name in ARRAYS:
+        if (array := getattr(terms, name)) is not None:
+            xp = namespace(array)
+            arrays[name] = xp.empty((draws, *array.shape[1:]), dtype=array.dtype)
+    return dataclasses.replace(terms, **arrays)
 
 
 def _cut(terms: PredictiveTerms, low: int, high: int | None, axis: int) -> PredictiveTerms:

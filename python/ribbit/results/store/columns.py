@@ -130,7 +130,8 @@ def read_rows(
     DataError
         With the name of a file that is damaged, or that holds other draws than its checkpoint says.
     """
-    parts = []
+    result = np.empty((layout.shape[0], rows, *layout.shape[2:]), layout.zarr_dtype)
+    each = layout.chunk_shape[0]
     for piece in range(layout.pieces):
         path = layout.path(folder, chunk, piece)
         data = read_chunk(function, path, layout.chunk_shape, layout.zarr_dtype)[:, :rows]
@@ -139,8 +140,10 @@ def read_rows(
                 f"[{function}] expected the draws that the checkpoint counts, got others: {path} "
                 "(rb.open_run(..., rescue=True) gives the draws before it)"
             )
-        parts.append(data)
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if layout.pieces == 1:
+            return data
+        result[piece * each : (piece + 1) * each] = data
+    return result
 
 
 def encoded(values: npt.NDArray[Any], stored: str) -> npt.NDArray[Any]:

@@ -5,6 +5,8 @@ Shapes: C chains, D draws, P parameters.
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -21,8 +23,13 @@ if TYPE_CHECKING:
 
 __all__ = ["StoredArray", "StoredStatistics"]
 
-_CACHED = 1 << 26  # bytes of decoded chunks
+_CACHED = 1 << 25  # bytes of decoded chunks, of all arrays together
 _NAME = "draws"
+
+# The chunks that were read last, by array and number; the latest is the last. Replaced, never
+# changed: another thread may read it.
+_recent: dict[tuple[int, int], npt.NDArray[Any]] = {}
+_numbers = itertools.count()
 
 
 class StoredArray:
@@ -61,8 +68,7 @@ class StoredArray:
         self._folder, self._layout = folder, layout
         self._checked = count if checked is None else checked
         self._digests, self._held = digests, dict(held or {})
-        # Replaced, never changed: another thread may read it. The latest is the last.
-        self._cache: dict[int, npt.NDArray[Any]] = {}
+        self._number = _known_by_number(self)
         self.shape: tuple[int, ...] = (layout.shape[0], count, *layout.shape[2:])
         self.dtype = np.dtype(layout.dtype)
 
@@ -163,32 +169,55 @@ class StoredArray:
     def _stretch(self, chunk: int) -> npt.NDArray[Any]:
         """Return the counted draws (C, n, ...) of a stretch; the last few are remembered."""
         layout = self._layout
-        cached = self._cache.get(chunk)
+        key = (self._number, chunk)
+        cached = _recent.get(key)
         if cached is not None:
-            self._remember(chunk, cached)
+            _remember(key, cached)
             return cached
         low = chunk * layout.length
         rows = min(layout.rows(chunk), self.shape[1] - low)
+        _make_room(self.size // self.shape[1] * rows * self.dtype.itemsize)
         if chunk in self._held:
             raw = self._held[chunk][:, :rows]
         else:
             digests, all_rows = list(self._digests[chunk]), min(layout.length, self._checked - low)
             raw = read_rows(_NAME, self._folder, layout, chunk, all_rows, digests)[:, :rows]
         found = decoded(raw, layout.stored, layout.dtype)
-        self._remember(chunk, found)
+        _remember(key, found)
         return found
 
-    def _remember(self, chunk: int, found: npt.NDArray[Any]) -> None:
-        cache = dict(self._cache)
-        cache.pop(chunk, None)
-        cache[chunk] = found
-        size = sum(a.nbytes for a in cache.values())
-        while len(cache) > 1 and size > _CACHED:
-            size -= cache.pop(next(iter(cache))).nbytes
-        self._cache = cache
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._number = _known_by_number(self)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_cache": {}}
+
+def _known_by_number(array: StoredArray) -> int:
+    """Return a number of its own for an array, whose chunks are forgotten with it."""
+    number = next(_numbers)
+    weakref.finalize(array, _forget, number)
+    return number
+
+
+def _remember(key: tuple[int, int], found: npt.NDArray[Any]) -> None:
+    """Make a chunk the one that was read last."""
+    global _recent
+    _recent = {other: chunk for other, chunk in _recent.items() if other != key} | {key: found}
+
+
+def _make_room(size: int) -> None:
+    """Drop the chunks that were not read for longest, until so many bytes more can be kept."""
+    global _recent
+    recent = dict(_recent)
+    size += sum(chunk.nbytes for chunk in recent.values())
+    while recent and size > _CACHED:
+        size -= recent.pop(next(iter(recent))).nbytes
+    _recent = recent
+
+
+def _forget(number: int) -> None:
+    """Drop the chunks of an array."""
+    global _recent
+    _recent = {key: chunk for key, chunk in _recent.items() if key[0] != number}
 
 
 class StoredStatistics(Mapping[str, Any]):
