@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit.results import prediction
+from ribbit.results import lazy, prediction
 from ribbit.results.fits import EnsembleFit
 from tests.oracle.dropout_reference import X, Y, target
 from tests.support.dropout_fits import fitted
@@ -43,7 +43,7 @@ def kind(request):
 @pytest.mark.parametrize("size", [1, 150, 500])  # 1, 3 and 11 draws of 45 rows
 def test_the_log_likelihood_does_not_depend_on_chunks(kind, size, monkeypatch):
     whole = predictions(kind).log_likelihood(Y)
-    monkeypatch.setattr(prediction, "_CHUNK", size)
+    monkeypatch.setattr(lazy, "CHUNK", size)
     assert predictions(kind).log_likelihood(Y) == pytest.approx(whole, rel=1e-13)
 
 
@@ -52,7 +52,8 @@ def test_quantiles_do_not_depend_on_chunks_and_blocks(kind, size, monkeypatch):
     levels = [0.1, 0.5, 0.9]
     whole = predictions(kind)
     expected, mixture = whole.mean_quantile(levels), whole.quantile(levels)
-    monkeypatch.setattr(prediction, "_CHUNK", size)
+    monkeypatch.setattr(lazy, "CHUNK", size)
+    monkeypatch.setattr(prediction, "_HELD", 32 * size)
     p = predictions(kind)
     np.testing.assert_array_equal(p.mean_quantile(levels), expected)
     np.testing.assert_allclose(p.quantile(levels), mixture, rtol=1e-12, atol=1e-12)
@@ -60,7 +61,7 @@ def test_quantiles_do_not_depend_on_chunks_and_blocks(kind, size, monkeypatch):
 
 def test_kept_samples_do_not_depend_on_chunks(monkeypatch):
     whole = predictions("dropout", keep=True)
-    monkeypatch.setattr(prediction, "_CHUNK", 150)
+    monkeypatch.setattr(lazy, "CHUNK", 150)
     cut = predictions("dropout", keep=True)
     np.testing.assert_array_equal(cut.samples, whole.samples)
     np.testing.assert_array_equal(cut.mean_quantile(0.3), whole.mean_quantile(0.3))

@@ -195,7 +195,7 @@ def test_log_likelihood_of_many_classes_is_streamed(monkeypatch):
     p, y = fit.predict(np.ones((4, 3)), 30), np.zeros(4, int)
     whole = p.log_likelihood(y)
     monkeypatch.setattr(type(p._predictive), "log_likelihood", spy)
-    monkeypatch.setattr("ribbit.results.prediction._CHUNK", 100)
+    monkeypatch.setattr("ribbit.results.lazy.CHUNK", 100)
     assert fit.predict(np.ones((4, 3)), 30).log_likelihood(y) == pytest.approx(whole, rel=1e-12)
     assert max(sizes) <= 100
     assert len(sizes) > 1

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit.results import observations, prediction
+from ribbit.results import lazy, observations, prediction
 from ribbit.samplers import HMC
 from tests.support.likelihoods import EVERY
 from tests.support.targets import Classes, Line, same
@@ -239,7 +239,7 @@ def test_samples_depend_on_their_number_alone(monkeypatch):
         assert same(p.sample(9, seed=2), y[:9])
         assert (p.sample(40, seed=3) != y).any()
         with monkeypatch.context() as patch:
-            patch.setattr(prediction, "_CHUNK", 100)
+            patch.setattr(lazy, "CHUNK", 100)
             assert same(draws.predict(X).sample(40, seed=2), y)
 
 
@@ -298,7 +298,7 @@ def test_samples_of_a_large_network_take_a_few_draws_at_once(monkeypatch):
         taken.append(len(numbers))
         return terms_of_all(self, numbers, rows)
 
-    monkeypatch.setattr(prediction, "_CHUNK", 3 * draws.positions.shape[-1])
+    monkeypatch.setattr(lazy, "CHUNK", 3 * draws.positions.shape[-1])
     monkeypatch.setattr(prediction.Prediction, "_terms_of", watched)
     assert same(p.sample(50, seed=1), wanted)
     assert max(taken) == 3
@@ -334,7 +334,7 @@ def test_counts_that_no_int64_holds_are_not_sampled():
         mean=np.full((2, 1, 1), 1e19), noise_sd=np.full((2, 1, 1), 1e19**0.5)
     )
     with pytest.raises(ValueError, match=r"^\[Prediction.sample\] expected rates .* got a count"):
-        observations.sample(np, "count", terms, 0, 0)
+        observations.sample(np, "count", terms, 0, np.arange(2))
     lower, upper = observations.quantiles(np, "count", terms, [0.05, 0.95])[:, 0, 0]
     assert lower < 1e19 < upper
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit.results import prediction
+from ribbit.results import lazy, prediction
 from ribbit.results import running as _running
 from ribbit.results.prediction import Prediction
 from ribbit.results.quantiles import sorted_quantile
@@ -209,7 +209,8 @@ def test_chunks_change_no_bit(draws, data, monkeypatch):
     quantile, noisy = whole.mean_quantile([0.1, 0.9]), whole.quantile(0.3)
     density = whole.log_likelihood(data[1])
     for chunk in (1, 40, 300, 1000):
-        monkeypatch.setattr(prediction, "_CHUNK", chunk)
+        monkeypatch.setattr(lazy, "CHUNK", chunk)
+        monkeypatch.setattr(prediction, "_HELD", 32 * chunk)
         p = draws.predict(data[0])
         for name, value in zip(STATISTICS, expected, strict=True):
             assert same(getattr(p, name), value)

@@ -16,10 +16,11 @@ from ribbit._arrays.packages import needing
 from ribbit.errors import MissingError
 from ribbit.protocols import Array
 from ribbit.results import observations
-from ribbit.results.running import inputs, same_rows
+from ribbit.results.lazy import Numbers, chunks
+from ribbit.results.running import asked, inputs, join, same_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
     import numpy.typing as npt
 
@@ -27,7 +28,6 @@ __all__ = ["to_datatree"]
 
 _NAME = "Draws.to_datatree"
 _ROW = "row"
-_CHUNK = 1 << 20  # values per pass over draws: about 8 MB in float64
 _OF_DRAWS = ("posterior", "sample_stats", "warmup_posterior", "warmup_sample_stats")
 
 # Axes of a parameter block, the last one first: what it gives, what it takes, where.
@@ -119,13 +119,14 @@ def _observed(draws: Any, x: Any, y: Any, key: int) -> dict[str, dict[str, Any]]
     """Log likelihood (C, D, N), draws of y at the observed rows, and the rows themselves."""
     predictive, x = _check(draws, x)
     same_rows(_NAME, y, x)
-    density = [
-        to_host(predictive.log_likelihood(theta, x, y, **number))
-        for theta, number in _passes(draws, len(y))
-    ]
+
+    def density(numbers: Numbers, theta: Array) -> npt.NDArray[Any]:
+        parts = asked(predictive, "log_likelihood", numbers, theta, x, y)
+        return np.concatenate([to_host(part) for part in parts])
+
     drawn, given = _draws_of_y(draws, x, key), _host(y)
     return {
-        "log_likelihood": {"y": _by_chain(draws, density)},
+        "log_likelihood": {"y": _by_chain(draws, len(y), density)},
         "posterior_predictive": {"y": drawn},
         # of a single output both are without its axis
         "observed_data": {"y": given.reshape(given.shape[: drawn.ndim - 2])},
@@ -136,33 +137,30 @@ def _observed(draws: Any, x: Any, y: Any, key: int) -> dict[str, dict[str, Any]]
 def _draws_of_y(draws: Any, x: Any, key: int) -> npt.NDArray[Any]:
     """One y of every draw, its noise included: (C, D, N), or (C, D, N, K) for K > 1 outputs."""
     predictive, x = _check(draws, x)
-    first, parts = 0, []
-    for theta, number in _passes(draws, len(x)):
-        terms = predictive.predictive(theta, x, **number)
+
+    def one_each(numbers: Numbers, theta: Array) -> npt.NDArray[Any]:
+        parts = asked(predictive, "predictive", numbers, theta, x)
+        terms = join(namespace(theta), list(parts), axis=0)
         xp = namespace(terms.values)
-        parts.append(to_host(observations.sample(xp, predictive.kind, terms, key, first)))
-        first += theta.shape[0]
-    drawn = _by_chain(draws, parts)
+        return to_host(observations.sample(xp, predictive.kind, terms, key, numbers))
+
+    drawn = _by_chain(draws, len(x), one_each)
     return drawn[..., 0] if drawn.shape[-1] == 1 else drawn
 
 
-def _passes(draws: Any, rows: int) -> Iterator[tuple[Array, dict[str, int]]]:
-    """Yield draws (S, P), draw by draw and within a draw chain by chain, and their first number."""
-    chains, kept, dim = draws.positions.shape
+def _by_chain(
+    draws: Any, rows: int, say: Callable[[Numbers, Array], npt.NDArray[Any]]
+) -> npt.NDArray[Any]:
+    """Return what draws (S, P) say, (S, ...), as (C, D, ...)."""
+    chains, kept, _ = draws.positions.shape
     checks.memory(_NAME, chains * kept * rows, np.float64, f"{chains * kept} draws x {rows} rows")
-    xp = namespace(draws.positions)
-    numbered = getattr(draws.predictive, "numbered", False)
-    size = max(1, _CHUNK // (max(rows, dim) * chains))
-    for low in range(0, kept, size):
-        chunk = xp.permute_dims(draws.positions[:, low : min(low + size, kept), :], (1, 0, 2))
-        yield xp.reshape(chunk, (-1, dim)), {"first": low * chains} if numbered else {}
-
-
-def _by_chain(draws: Any, parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Join (S, ...) in the order of `_passes` to (C, D, ...)."""
-    chains, kept = draws.positions.shape[:2]
-    joined = np.concatenate(parts)
-    return np.swapaxes(joined.reshape(kept, chains, *joined.shape[1:]), 0, 1)
+    result: Any = None
+    for numbers, theta in chunks(draws.positions, rows):
+        part = say(numbers, theta)
+        if result is None:
+            result = np.empty((chains, kept, *part.shape[1:]), part.dtype)
+        result[numbers % chains, numbers // chains] = part
+    return np.asarray(result)
 
 
 def _host(values: Any) -> npt.NDArray[Any]:

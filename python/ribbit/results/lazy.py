@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -16,7 +16,21 @@ from ribbit.protocols import Array
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["JoinedArray", "chain_groups", "in_memory", "is_lazy", "join_arrays"]
+__all__ = [
+    "CHUNK",
+    "JoinedArray",
+    "Numbers",
+    "chain_groups",
+    "chunks",
+    "in_memory",
+    "is_lazy",
+    "join_arrays",
+]
+
+Numbers: TypeAlias = "npt.NDArray[np.int64]"  # draw d of chain c of C has number d C + c
+
+# Values per chunk of draws: bounds the memory of a pass, about 8 MB in float64.
+CHUNK = 1 << 20
 
 
 def is_lazy(array: Any) -> bool:
@@ -33,6 +47,24 @@ def chain_groups(array: Any) -> list[tuple[int, int]]:
         start = groups[-1][1] if groups else 0
         groups += [(start + low, start + high) for low, high in chain_groups(part)]
     return groups
+
+
+def chunks(positions: Any, values_per_draw: int) -> Iterator[tuple[Numbers, Array]]:
+    """Numbers and weights (S, P) of draws (C, D, P), some at a time: draw by draw, then by chain.
+
+    Chains that lie in different folders are read one folder after the other.
+    """
+    xp = namespace(positions)
+    chains, draws, dim = positions.shape
+    for first, last in chain_groups(positions):
+        own = np.arange(first, last)
+        # also bounds the copy of the weights
+        size = max(1, CHUNK // (max(values_per_draw, dim, 1) * len(own)))
+        for low in range(0, draws, size):
+            high = min(low + size, draws)
+            chunk = xp.permute_dims(positions[first:last, low:high, :], (1, 0, 2))
+            numbers = chains * np.arange(low, high)[:, None] + own
+            yield numbers.ravel(), xp.reshape(chunk, (-1, dim))
 
 
 def in_memory(array: Any) -> bool:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,14 +14,14 @@ from ribbit._arrays.keywords import explain
 from ribbit._arrays.namespace import from_host, host_dtype, is_array, namespace, to_host
 from ribbit.errors import DTypeError, KindError, MissingError, ShapeError
 from ribbit.protocols import Array, Predictive, PredictiveTerms
-from ribbit.results import observations
-from ribbit.results.lazy import chain_groups, is_lazy
+from ribbit.results import lazy, observations
 from ribbit.results.quantiles import probabilities, sorted_quantile
 from ribbit.results.running import (
     ARRAYS,
     LogMeanExp,
     Moments,
     RunningPrediction,
+    asked,
     inputs,
     join,
     same_rows,
@@ -32,12 +31,8 @@ from ribbit.results.store.stored import StoredArray
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Numbers = npt.NDArray[np.int64]  # of draws: draw d of chain c of C has d C + c
-
 __all__ = ["Prediction"]
 
-# Values per chunk of draws: bounds the memory of a pass, about 8 MB in float64.
-_CHUNK = 1 << 20
 # Bytes of what all draws predict at a block of rows: from weights in memory, and from weights that
 # are read from the disk again for every block.
 _HELD, _HELD_OF_DISK = 1 << 24, 3 << 25
@@ -394,9 +389,9 @@ class Prediction:
         self._need_draws(name)
         picks = observations.picks(count, self._size, key)
         dim = 0 if self._positions is None else self._positions.shape[2]
-        block = max(1, _CHUNK // max(self._values_per_draw(), dim))
+        block = max(1, lazy.CHUNK // max(self._values_per_draw(), dim))
         order = self._reading_order(picks)
-        found = None
+        found: Any = None
         for low in range(0, count, block):
             places = order[low : low + block]
             terms = self._terms_of(picks[places])
@@ -443,9 +438,9 @@ class Prediction:
             )
         same_rows(name, y, self._x)
         density = LogMeanExp()
-        ask = self._predictive.log_likelihood
-        for numbers, theta in self._chunks(self._values_per_draw()):
-            for values in self._asked(ask, numbers, theta, self._x, y):
+        for numbers, theta in lazy.chunks(self._positions, self._values_per_draw()):
+            given = numbers, theta, self._x, y
+            for values in asked(self._predictive, "log_likelihood", *given):
                 density.add(values)
         return density.mean_over_rows(weights)
 
@@ -463,15 +458,15 @@ class Prediction:
         if self._moments is None:
             moments = Moments(self.kind)
             native = overrides.own(self._predictive, "predictive_moments", ("predictive",))
-            in_parts = is_lazy(self._positions)  # a chunk at a time
+            in_parts = lazy.is_lazy(self._positions)  # a chunk at a time
             if self._keep:
                 moments.add(self._all_kept())
             elif native is not None and self.num_draws > 0 and not in_parts:
                 sums, binary = native(self._positions, self._x)
                 moments = Moments.of_sums(self.kind, self.num_draws, sums, binary=binary)
             else:
-                for numbers, theta in self._chunks(self._values_per_draw()):
-                    for terms in self._asked(self._predictive.predictive, numbers, theta, self._x):
+                for numbers, theta in lazy.chunks(self._positions, self._values_per_draw()):
+                    for terms in asked(self._predictive, "predictive", numbers, theta, self._x):
                         moments.add(terms)
             self._moments = moments
         if self._moments.count == 0:
@@ -487,7 +482,7 @@ class Prediction:
         if self._positions is None:
             shape = self._all_kept().values.shape[::2]
         else:
-            _, theta = next(self._chunks(_CHUNK))
+            _, theta = next(lazy.chunks(self._positions, lazy.CHUNK))
             shape = self._predictive.outputs(theta[:1, :], self._x[:1, ...]).shape
         return int(math.prod(shape[1:])) * (self._x.shape[0] if rows is None else rows)
 
@@ -499,44 +494,15 @@ class Prediction:
         own = [a for a in arrays if a is not None and a.shape[1] == rows]
         return sum(math.prod(a.shape) * host_dtype(a).itemsize // rows for a in own)
 
-    def _asked(
-        self, ask: Callable[..., Any], numbers: Numbers, theta: Array, *data: Array, row: int = 0
-    ) -> Iterator[Any]:
-        """Ask about draws, where their numbers count about those that follow each other at once."""
-        if not getattr(self._predictive, "numbered", False):
-            yield ask(theta, *data)
-            return
-        ends = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
-        for low, high in itertools.pairwise(ends):
-            yield ask(theta[low:high, :], *data, first=int(numbers[low]), row=row)
-
-    def _chunks(self, values_per_draw: int) -> Iterator[tuple[Numbers, Array]]:
-        """Numbers and weights (S, P) of some draws after another: draw by draw, then by chain.
-
-        Chains that lie in different folders are read one folder after the other.
-        """
-        assert self._positions is not None
-        xp = namespace(self._positions)
-        chains, draws, dim = self._positions.shape
-        for low_chain, high_chain in chain_groups(self._positions):
-            own = np.arange(low_chain, high_chain)
-            # also bounds the copy of the weights
-            size = max(1, _CHUNK // (max(values_per_draw, dim) * len(own)))
-            for low in range(0, draws, size):
-                high = min(low + size, draws)
-                chunk = self._positions[low_chain:high_chain, low:high, :]
-                numbers = chains * np.arange(low, high)[:, None] + own
-                yield numbers.ravel(), xp.reshape(xp.permute_dims(chunk, (1, 0, 2)), (-1, dim))
-
-    def _reading_order(self, numbers: Numbers) -> Numbers:
-        """Places of draws by number in the order of `_chunks`, in which a folder is read once."""
+    def _reading_order(self, numbers: lazy.Numbers) -> lazy.Numbers:
+        """Places of draws by number in the order of `chunks`, in which a folder is read once."""
         if self._positions is None:
             return np.argsort(numbers, kind="stable")
-        ends = [end for _, end in chain_groups(self._positions)]
+        ends = [end for _, end in lazy.chain_groups(self._positions)]
         group = np.searchsorted(ends, numbers % self._positions.shape[0], side="right")
         return np.lexsort((numbers, group))
 
-    def _terms_of(self, numbers: Numbers, rows: int | None = None) -> PredictiveTerms:
+    def _terms_of(self, numbers: lazy.Numbers, rows: int | None = None) -> PredictiveTerms:
         """Predictions of some draws by number at the first rows."""
         if self._positions is None:
             kept = _cut(self._all_kept(), 0, rows, axis=1)
@@ -544,8 +510,8 @@ class Prediction:
             return join(namespace(kept.values), parts, axis=0)
         chains, xp = self._positions.shape[0], namespace(self._positions)
         theta = xp.stack([self._positions[s % chains, s // chains, :] for s in numbers.tolist()])
-        ask, x = self._predictive.predictive, self._x[:rows, ...]
-        return join(xp, list(self._asked(ask, numbers, theta, x)), axis=0)
+        found = asked(self._predictive, "predictive", numbers, theta, self._x[:rows, ...])
+        return join(xp, list(found), axis=0)
 
     def _observed(self, function: str, y: Array) -> Array:
         """Return y as (N, K) float64 in the library of the draws."""
@@ -576,8 +542,8 @@ class Prediction:
         """Predictions of all draws at x, whose first row has number `row`: (S, n, K)."""
         whole: PredictiveTerms | None = None
         # some weights at a time: those of a folder may be more than memory holds
-        for numbers, theta in self._chunks(max(1, self._values_per_draw(x.shape[0]))):
-            terms = self._asked(self._predictive.predictive, numbers, theta, x, row=row)
+        for numbers, theta in lazy.chunks(self._positions, self._values_per_draw(x.shape[0])):
+            terms = asked(self._predictive, "predictive", numbers, theta, x, row=row)
             part = join(namespace(theta), list(terms), axis=0)
             if len(numbers) == self.num_draws:
                 return part
@@ -636,7 +602,7 @@ class Prediction:
         """Join what a function makes of all draws at one block of rows after another."""
         rows = self._x.shape[0]
         kept = self._all_kept() if self._keep or self._positions is None else None
-        held = _HELD_OF_DISK if is_lazy(self._positions) else _HELD
+        held = _HELD_OF_DISK if lazy.is_lazy(self._positions) else _HELD
         block = max(1, held // (self._size * self._bytes_per_row()))
         result = []
         for low in range(0, rows, block):

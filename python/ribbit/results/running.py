@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -22,11 +24,21 @@ from ribbit._arrays.namespace import (
 from ribbit.errors import ShapeError
 from ribbit.protocols import Array, Predictive, PredictiveTerms
 from ribbit.results.contents import check_array, whole
+from ribbit.results.lazy import Numbers
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["ARRAYS", "LogMeanExp", "Moments", "RunningPrediction", "inputs", "join", "same_rows"]
+__all__ = [
+    "ARRAYS",
+    "LogMeanExp",
+    "Moments",
+    "RunningPrediction",
+    "asked",
+    "inputs",
+    "join",
+    "same_rows",
+]
 
 _Batch: TypeAlias = tuple[PredictiveTerms, "Array | None"]  # with the log density of y (C, N)
 ARRAYS = ("mean", "noise_sd", "probs", "noise_scale")
@@ -433,6 +445,19 @@ def _entropy(xp: Any, probs: Array, binary: bool) -> Array:
 
     parts = part(probs) + part(1.0 - probs) if binary else part(probs)
     return xp.sum(parts, axis=-1)
+
+
+def asked(
+    predictive: Any, method: str, numbers: Numbers, theta: Array, *data: Array, row: int = 0
+) -> Iterator[Any]:
+    """Yield what draws say; if their numbers count, those with consecutive numbers at once."""
+    ask = getattr(predictive, method)
+    if not getattr(predictive, "numbered", False):
+        yield ask(theta, *data)
+        return
+    ends = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
+    for low, high in itertools.pairwise(ends):
+        yield ask(theta[low:high, :], *data, first=int(numbers[low]), row=row)
 
 
 def join(xp: Any, parts: list[PredictiveTerms], axis: int = 1) -> PredictiveTerms:

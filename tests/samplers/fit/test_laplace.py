@@ -203,7 +203,7 @@ def test_linearized_predictions_are_those_of_the_linear_function(monkeypatch):
     assert np.abs(fit.predict(NEW, 20, seed=1, linearized=False).probs - found).max() > 1e-3
     monkeypatch.setattr("ribbit.targets.linearized._NUMBERS", 2 * 3 * density.dim)
     monkeypatch.setattr("ribbit.targets.linearized._HELD", 0)
-    monkeypatch.setattr("ribbit.results.prediction._CHUNK", 200)
+    monkeypatch.setattr("ribbit.results.lazy.CHUNK", 200)
     np.testing.assert_allclose(fit.predict(NEW, 20, seed=1).probs, found, rtol=1e-12)
 
 
