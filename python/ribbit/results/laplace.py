@@ -244,8 +244,9 @@ class LaplaceFit(Fit):
 
         The Gauss-Newton curvature is that of the network linearized at the mean, so that its
         Gaussian belongs to f(x, mean) + J(x) (theta - mean), whose predictions are the better ones
-        (Immer et al. 2021a, section 3). With Gaussian noise they are normal in closed form (noise
-        that is learned stays at its mode); other likelihoods average over draws.
+        (Immer et al. 2021a, section 3). With Gaussian noise of known sd they are normal in closed
+        form. A learned noise is integrated over its own distribution (with
+        ``subset="last_layer"`` it stays at its mode). Other likelihoods average over draws.
 
         Parameters
         ----------
@@ -299,7 +300,7 @@ class LaplaceFit(Fit):
         normal = base.normal(self.mean, self.subset, self.factor)
         if normal is None:
             return by_draws()
-        return NormalPrediction(normal, x, self.mean, by_draws)
+        return NormalPrediction(normal, x, by_draws)
 
     def _require_factor(self, name: str) -> None:
         if not self.factor.size:

@@ -25,19 +25,14 @@ class NormalPrediction(Prediction):
     Parameters
     ----------
     predictive : NormalNetwork
-        Predicts y as one draw; ``spread(x)`` gives mean and sd of the function, and sd of the
-        noise, (N, K) each.
+        Gives y as few draws, ``draws()``, and by ``spread(x)`` mean and sd of the function, (N, K).
     x : (N, ...) array
-    mean : (P,) array
-        Of the weights.
     by_draws : function
         Returns the same as a mixture over draws.
     """
 
-    def __init__(
-        self, predictive: Any, x: Array, mean: Array, by_draws: Callable[[], Prediction]
-    ) -> None:
-        super().__init__(predictive, x, positions=mean[None, None, :])
+    def __init__(self, predictive: Any, x: Array, by_draws: Callable[[], Prediction]) -> None:
+        super().__init__(predictive, x, positions=predictive.draws()[None, :, :])
         self._spread = predictive.spread
         self._by_draws = by_draws
 
@@ -51,8 +46,10 @@ class NormalPrediction(Prediction):
 
     @property
     def aleatoric_std(self) -> Array:
-        """Standard deviation of the noise, (N, K)."""
-        return self._shaped(self._spread(self._x)[2])
+        """Root of the mean noise variance, (N, K)."""
+        mean, _, unit = self._spread(self._x)
+        noise = self._predictive.noise_sd(self._positions[0]) * unit
+        return self._shaped(np.broadcast_to(np.sqrt((noise**2).mean(axis=0)), mean.shape))
 
     def sample(self, num_samples: int, *, seed: int = 0) -> Array:
         """Draw y at all rows: for each sample weights, and its noise; see `Prediction.sample`."""

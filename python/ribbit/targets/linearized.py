@@ -28,6 +28,7 @@ __all__ = ["LinearizedNetwork", "NormalNetwork", "blocks", "first_of", "jacobian
 
 _FLOAT64 = np.dtype(np.float64)
 _NUMBERS = 1 << 22  # of a block of Jacobians: 32 MB, and some milliseconds between two questions
+_PARTS = 64  # of the distribution of a learned noise
 _HELD = 1 << 24  # numbers of Jacobians that are kept from one block of draws to the next
 
 
@@ -200,8 +201,8 @@ class LinearizedNetwork:
 class NormalNetwork:
     """The linearized network under normal weights and noise: y is normal too, in closed form.
 
-    A :class:`ribbit.protocols.Predictive` of a single draw, whose noise is that of y and of the
-    weights together. A noise that is learned stays at its mode.
+    A :class:`ribbit.protocols.Predictive` whose draws differ in a learned noise alone: the noise
+    that they predict is that of y and of the weights together.
 
     Attributes
     ----------
@@ -248,45 +249,65 @@ class NormalNetwork:
         self._held[:] = [x, found]
         return found
 
-    @property
-    def noise_sd(self) -> Array64:
-        """Of y given the function, (1,) or (K,), in the network's units."""
+    def noise_sd(self, theta: npt.NDArray[Any]) -> Array64:
+        """Return the sd of y given the function, (S, K), in the network's units."""
         base = self.line.base
         if base.noises:
-            return np.exp(self.line.mode[base.noise_at :])
-        return np.array(base.likelihood.scales(base.model.output_shape))
+            return np.exp(theta[:, base.noise_at : base.noise_at + base.noises])
+        return np.array([base.likelihood.scales(base.model.output_shape)])
 
-    def spread(self, x: Any) -> tuple[Array64, Array64, Array64]:
-        """Mean and sd of the function (N, K) and sd of the noise (N, K), in the user's units."""
+    def draws(self) -> Array64:
+        """Return draws (S, P) that stand for the distribution of the noise: one, if it is known.
+
+        Each stands for one of S equal parts of the normal distribution of log noise, and has the
+        mean variance of that part: that of the whole is exact.
+        """
+        base, mode = self.line.base, self.line.mode
+        own = self.factor[base.noise_at - self.line.first :, :][: base.noises, :]
+        if not own.size:
+            return mode[None]
+        from statistics import NormalDist  # not with ribbit: slow to load
+
+        standard, sd = NormalDist(), np.linalg.norm(own, axis=1)
+        edges = np.array([standard.inv_cdf(i / _PARTS) for i in range(1, _PARTS)])
+        found = np.tile(mode, (_PARTS, 1))
+        for k in range(base.noises):
+            below = [0.0, *(standard.cdf(z) for z in edges - 2.0 * sd[k]), 1.0]
+            away = sd[k] ** 2 + 0.5 * np.log(_PARTS * np.diff(below))
+            # another order for each output: their noises are independent
+            order = np.arange(_PARTS) * (2 * k + 1) % _PARTS
+            found[:, base.noise_at + k] += away[order]
+        return found
+
+    def spread(self, x: Any) -> tuple[Array64, Array64, Any]:
+        """Mean and sd of the function (N, K) and the unit of its numbers, in the user's units."""
         mean, covariance = self.moments(x)
         sd = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
-        noise = np.broadcast_to(self.noise_sd, mean.shape)
         units = self.line.base.units
         if units is None or units.y_scale is None:
-            return mean, sd, noise
-        return mean * units.y_scale + units.y_mean, sd * units.y_scale, noise * units.y_scale
+            return mean, sd, 1.0
+        return mean * units.y_scale + units.y_mean, sd * units.y_scale, units.y_scale
 
     def outputs(self, theta: Any, x: Any) -> Array64:
-        """Return the mean of the function (1, N, K)."""
-        del theta
-        return self.moments(x)[0][None]
+        """Return the mean of the function (S, N, K)."""
+        mean = self.moments(x)[0]
+        return np.broadcast_to(mean, (len(theta), *mean.shape))
 
     def predictive(self, theta: Any, x: Any) -> PredictiveTerms:
-        """Return the mean of y and its sd, that of the weights included, (1, N, K)."""
-        del theta
-        mean, sd, noise = self.spread(x)
-        return PredictiveTerms(mean=mean[None], noise_sd=np.hypot(sd, noise)[None])
+        """Return the mean of y and its sd, that of the weights included, (S, N, K)."""
+        mean, sd, unit = self.spread(x)
+        noise = np.hypot(sd, (self.noise_sd(theta) * unit)[:, None, :])
+        return PredictiveTerms(mean=np.broadcast_to(mean, noise.shape), noise_sd=noise)
 
     def log_likelihood(self, theta: Any, x: Any, y: Any) -> Array64:
-        """Return the joint log density (1, N) of the columns of each row."""
-        del theta
+        """Return the joint log density (S, N) of the columns of each row."""
         targets = self.line.network_targets(x, y)
         mean, covariance = self.moments(x)
-        whole = covariance + self.noise_sd**2 * np.eye(mean.shape[1])
-        lower = np.linalg.cholesky(whole)
-        u = np.linalg.solve(lower, (targets - mean)[:, :, None])[:, :, 0]
-        logs = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
-        values = -0.5 * (u * u).sum(axis=1) - logs - 0.5 * mean.shape[1] * np.log(2.0 * np.pi)
+        variance = self.noise_sd(theta)[:, None, :, None] ** 2
+        lower = np.linalg.cholesky(covariance + variance * np.eye(mean.shape[1]))
+        u = np.linalg.solve(lower, (targets - mean)[:, :, None])[..., 0]
+        logs = np.log(np.diagonal(lower, axis1=2, axis2=3)).sum(axis=2)
+        values = -0.5 * (u * u).sum(axis=2) - logs - 0.5 * mean.shape[1] * np.log(2.0 * np.pi)
         units = self.line.base.units
-        found: Array64 = values[None] - (0.0 if units is None else units.log_scale)
+        found: Array64 = values - (0.0 if units is None else units.log_scale)
         return found

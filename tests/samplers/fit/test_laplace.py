@@ -1,6 +1,7 @@
 """Laplace's approximation: modes, what decides a fit, predictions, bad input."""
 
 import dataclasses
+import statistics
 from types import SimpleNamespace
 
 import numpy as np
@@ -214,12 +215,70 @@ def test_a_learned_noise_is_a_parameter_of_known_information():
     np.testing.assert_allclose(fit.covariance[-1, -1], 1.0 / (2.0 * 60 + 1.0))
     np.testing.assert_allclose(fit.covariance[-1, :-1], 0.0, atol=1e-15)
     noise = np.exp(fit.mean[-1])
-    np.testing.assert_allclose(fit.predict(NEW).aleatoric_std, noise)
+    mean = noise * np.exp(fit.covariance[-1, -1])  # the root of the mean variance
+    np.testing.assert_allclose(fit.predict(NEW).aleatoric_std, mean, rtol=1e-12)
     sampled = fit.predict(NEW, 4000, linearized=False).aleatoric_std
-    np.testing.assert_allclose(sampled, noise, rtol=0.05)
+    np.testing.assert_allclose(sampled, mean, rtol=0.05)
     last = fitted(network(rb.Gaussian()), subset="last_layer")
     assert len(last.factor) == 7
     assert (last.draws(3).positions[0, :, -1] == last.mean[-1]).all()
+    np.testing.assert_allclose(last.predict(NEW).aleatoric_std, np.exp(last.mean[-1]))
+
+
+@UNTRAINED
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_a_learned_noise_has_one_law_in_every_answer(outputs):
+    """Four rows leave 0.35 of log noise open: its integral by quadrature is the reference.
+
+    Samples: Kolmogorov's bound for 50,000 and a false-fail rate of 1e-7; the control keeps the
+    noise at its mode.
+    """
+    y = np.stack([NOISY, 3.0 * NOISY[::-1]][:outputs], axis=1)[:4]
+    density = rb.Posterior(
+        rb.mlp(3, (4,), outputs, activation="tanh"),
+        INPUTS[:4],
+        100.0 + 30.0 * y,
+        prior=rb.Normal(0.1),  # most of y is noise
+        likelihood=rb.Gaussian(),
+        standardize=True,
+        dtype=np.float64,
+    )
+    fit = fitted(density)
+    p = fit.predict(NEW, 50_000)
+    spread = np.sqrt(np.diag(fit.covariance)[-outputs:])
+    assert (spread > 0.3).all()
+    at_mode = p.aleatoric_std[0] * np.exp(-(spread**2))
+    np.testing.assert_allclose(p.std, np.hypot(p.epistemic_std, p.aleatoric_std), rtol=1e-12)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    noise = at_mode * np.exp(nodes[:, None] * spread)  # (nodes, K)
+    sd = np.hypot(p.epistemic_std[0], noise)
+    at = p.mean[0] + 1.5 * p.std[0]
+    normal = statistics.NormalDist()
+
+    def cdf(sd):
+        return np.vectorize(normal.cdf)((at - p.mean[0]) / sd)
+
+    found = p.cdf(np.broadcast_to(at, p.mean.shape))[0]
+    exact = weights @ cdf(sd) / weights.sum()
+    np.testing.assert_allclose(found, exact, atol=2e-4)
+    assert (np.abs(cdf(np.hypot(p.epistemic_std[0], at_mode)) - exact) > 5e-3).all()
+    np.testing.assert_allclose(p.cdf(p.quantile(0.9)), 0.9, rtol=1e-9)
+    if outputs == 1:
+        density = np.exp(-0.5 * ((at - p.mean[0]) / sd) ** 2) / sd / np.sqrt(2.0 * np.pi)
+        score = fit.predict(NEW[:1]).log_likelihood(at[None])
+        assert score == pytest.approx(float(np.log(weights @ density / weights.sum())[0]), abs=1e-3)
+    samples = p.sample(50_000)[:, 0, :]
+    for k in range(outputs):
+        places = np.linspace(-2.0, 2.0, 41) * p.std[0, k] + p.mean[0, k]
+        grid = np.repeat(places[:, None], outputs, axis=1)
+        law = fit.predict(np.repeat(NEW[:1], 41, axis=0)).cdf(grid)[:, k]
+        drawn = (samples[:, k, None] <= places).mean(axis=0)
+        kolmogorov = 2.9 / np.sqrt(50_000)
+        assert np.abs(drawn - law).max() < kolmogorov
+        plain = np.vectorize(normal.cdf)(
+            (places - p.mean[0, k]) / np.hypot(p.epistemic_std[0, k], at_mode[k])
+        )
+        assert np.abs(drawn - plain).max() > kolmogorov
 
 
 def test_a_posterior_of_other_units():
