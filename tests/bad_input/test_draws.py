@@ -1,5 +1,7 @@
 """`rb.Draws` that a user fills: wrong parts are named, right ones have a summary and a file."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -37,7 +39,7 @@ def made(**parts):
         ("positions", None, r"positions must be an array"),
         ("stats", None, r"expected stats as a dict"),
         ("stats", {"lp": LP[:2]}, r"stats\['lp'\] must have shape \(4, 50\)"),
-        ("stats", {"lp": LP[0]}, r"stats\['lp'\] must have shape \(4, 50\)"),
+        ("stats", {"lp": LP[0]}, r"stats\['lp'\] must have shape \(4, D\)"),
         ("stats", {"lp": LP.tolist()}, r"stats\['lp'\] must be an array"),
         ("stats", {"lp": LP.astype(str)}, r"stats\['lp'\] must be an array of numbers"),
         ("warmup_positions", POSITIONS[:2], r"warmup_positions must have shape \(4, W, 10\)"),
@@ -53,6 +55,18 @@ def made(**parts):
 def test_a_wrong_part_is_named(part, value, said):
     with pytest.raises((TypeError, ValueError), match=rf"\[Draws\] {said}"):
         made(**{part: value})
+
+
+def test_other_positions_predict_and_have_no_statistics(tmp_path):
+    """dataclasses.replace puts weights in; what needs the statistics of the same draws says so."""
+    draws = dataclasses.replace(made(stats={"lp": LP}), positions=POSITIONS[:, :7])
+    assert draws.predict(X).num_draws == 28
+    for call in (draws.summary, lambda: draws.save(tmp_path / "draws.rbt"), draws.to_datatree):
+        with pytest.raises(ValueError, match=r"^\[Draws\.\w+\] .* draws, got 7 and 50"):
+            call()
+    with pytest.raises(ValueError, match=r"stats\['energy'\] must have shape \(4, 50\)"):
+        made(stats={"lp": LP, "energy": LP[:, :7]})
+    dataclasses.replace(draws, stats={}).save(tmp_path / "draws.rbt")
 
 
 @pytest.mark.parametrize(

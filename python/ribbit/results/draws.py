@@ -92,13 +92,13 @@ class Draws:
 
     def __post_init__(self) -> None:
         name = "Draws"
-        chains, count, dim = _three_axes(name, "positions", self.positions)
+        chains, _, dim = _three_axes(name, "positions", self.positions)
         if chains == 0 or dim == 0:
             raise ShapeError(f"[{name}] positions must have a chain and a parameter, got none")
         if host_dtype(self.positions).kind != "f":
             got = checks.summary(self.positions)
             raise DTypeError(f"[{name}] positions must be real floats, got {got}")
-        _check_statistics(name, "stats", self.stats, chains, count)
+        _check_statistics(name, "stats", self.stats, chains)
         if self.warmup_positions is not None:
             warmed = _three_axes(name, "warmup_positions", self.warmup_positions)
             if warmed[0] != chains or warmed[2] != dim:
@@ -106,7 +106,7 @@ class Draws:
                     f"[{name}] warmup_positions must have shape ({chains}, W, {dim}), got {warmed}"
                 )
         if self.warmup_stats is not None:
-            _check_statistics(name, "warmup_stats", self.warmup_stats, chains, 0)
+            _check_statistics(name, "warmup_stats", self.warmup_stats, chains)
         checks.boolean(name, "complete", self.complete)
         checks.mapping(name, "settings", self.settings)
         for what, value, member in (
@@ -131,6 +131,15 @@ class Draws:
         for values in self.stats.values():
             return int(values.shape[1])
         return int(self.positions.shape[1])
+
+    def _check_lengths(self, function: str) -> None:
+        """Raise if the statistics are of other draws than the positions that were put in."""
+        kept, count = self.positions.shape[1], len(self)
+        if kept not in (0, count):
+            raise ShapeError(
+                f"[{function}] positions and stats must have the same number of draws, got {kept} "
+                f"and {count}: give stats={{}} with other positions"
+            )
 
     def _facts(self) -> dict[str, str]:
         """Return what is known without reading positions, which may be on the disk."""
@@ -204,6 +213,7 @@ class Draws:
         >>> print(found.title)
         HMC: 4 chains x 500 draws
         """
+        self._check_lengths("Draws.summary")
         if x is not None:
             self.predict(x)  # checks both
         return summary_of_draws(self, x, weights=weights)
@@ -274,6 +284,7 @@ class Draws:
             When the folder is missing or cannot be written to, or `path` exists and is no regular
             file.
         """
+        self._check_lengths("Draws.save")
         positions = to_host(self.positions)
         # Draws that differ by their number alone, as dropout masks do, share one position.
         repeated = positions.shape[1] if positions.strides[1] == 0 and len(positions[0]) > 1 else 0
@@ -345,6 +356,7 @@ class Draws:
         >>> arviz_stats.summary(tree, var_names=["log_noise"])  # doctest: +SKIP
         >>> arviz_stats.loo(tree)  # doctest: +SKIP
         """
+        self._check_lengths("Draws.to_datatree")
         return to_datatree(self, x, y, predict_at, seed)
 
 
@@ -359,19 +371,21 @@ def _three_axes(function: str, name: str, value: Any) -> tuple[int, int, int]:
     return shape[0], shape[1], shape[2]
 
 
-def _check_statistics(function: str, name: str, stats: Any, chains: int, count: int) -> None:
-    """Raise unless statistics are arrays (C, D) of numbers; D is `count`, if that is above 0."""
+def _check_statistics(function: str, name: str, stats: Any, chains: int) -> None:
+    """Raise unless statistics are arrays (C, D) of numbers, of one D."""
     if isinstance(stats, StoredStatistics):  # checked when they were opened; a look reads them
         return
+    count = None
     for key, values in checks.mapping(function, name, stats).items():
         shape = getattr(values, "shape", None)
         if not isinstance(shape, tuple) or host_dtype(values).kind not in "biuf":
             got = checks.summary(values)
             raise TypeError(f"[{function}] {name}[{key!r}] must be an array of numbers, got {got}")
-        count = count if count or len(shape) < 2 else shape[1]
+        count = shape[1] if count is None and len(shape) == 2 else count
         if shape != (chains, count):
+            wanted = "D" if count is None else count
             raise ShapeError(
-                f"[{function}] {name}[{key!r}] must have shape ({chains}, {count}), got {shape}"
+                f"[{function}] {name}[{key!r}] must have shape ({chains}, {wanted}), got {shape}"
             )
 
 
