@@ -32,8 +32,10 @@ class NormalPrediction(Prediction):
     """
 
     def __init__(self, predictive: Any, x: Array, by_draws: Callable[[], Prediction]) -> None:
-        super().__init__(predictive, x, positions=predictive.draws()[None, :, :])
+        draws = predictive.draws()
+        super().__init__(predictive, x, positions=draws[None, :, :])
         self._spread = predictive.spread
+        self._noise = predictive.noise_sd(draws)
         self._by_draws = by_draws
 
     def __repr__(self) -> str:
@@ -48,8 +50,8 @@ class NormalPrediction(Prediction):
     def aleatoric_std(self) -> Array:
         """Root of the mean noise variance, (N, K)."""
         mean, _, unit = self._spread(self._x)
-        noise = self._predictive.noise_sd(self._positions[0]) * unit
-        return self._shaped(np.broadcast_to(np.sqrt((noise**2).mean(axis=0)), mean.shape))
+        noise = np.sqrt((self._noise**2).mean(axis=0)) * unit
+        return self._shaped(np.broadcast_to(noise, mean.shape))
 
     def sample(self, num_samples: int, *, seed: int = 0) -> Array:
         """Draw y at all rows: for each sample weights, and its noise; see `Prediction.sample`."""

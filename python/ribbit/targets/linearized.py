@@ -253,7 +253,8 @@ class NormalNetwork:
         """Return the sd of y given the function, (S, K), in the network's units."""
         base = self.line.base
         if base.noises:
-            return np.exp(theta[:, base.noise_at : base.noise_at + base.noises])
+            sd: Array64 = np.exp(theta[:, base.noise_at : base.noise_at + base.noises])
+            return sd
         return np.array([base.likelihood.scales(base.model.output_shape)])
 
     def draws(self) -> Array64:
