@@ -138,7 +138,11 @@ class JoinedArray:
         if copy is False:
             raise ValueError("[draws] expected copy=None, got False: the draws are in parts")
         checks.memory("draws", self.size, self.dtype, "the joined draws")
-        array = np.concatenate([np.asarray(part[...]) for part in self.parts], axis=self.axis)
+        array = np.empty(self.shape, self.dtype)
+        begin = 0
+        for part, end in zip(self.parts, self._ends, strict=True):
+            array[(slice(None),) * self.axis + (slice(begin, end),)] = part[...]
+            begin = end
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def reshape(self, *shape: Any) -> npt.NDArray[Any]:
