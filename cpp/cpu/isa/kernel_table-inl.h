@@ -350,13 +350,13 @@ struct KernelTable {
   double (*fma_loop)(std::int64_t count, T* sink);
 };
 
-// The noise of y around what a draw predicts, at scale 1: normal, or Student's t. Of that with
-// w = |z| / sqrt(df + z^2) and v = 1 - 2 (1 + knee) w / (knee + w), which goes from 1 to -1:
+// The noise of y around what a draw predicts, at scale 1: normal, or Student's t. For t let
+// w = |z| / sqrt(df + z^2) and v = 1 - 2 (1 + knee) w / (knee + w), which goes from 1 to -1; then
 // P(Z < -|z|) = (1 + z^2 / df)^(-df / 2) (ratio[0] + ratio[1] v + ..).
 struct NoiseLaw {
   static constexpr int kTerms = 23;
   bool student = false;
-  int whole_df = 0;                     // df where it is a whole number up to 16
+  int whole_df = 0;                     // df if it is a whole number up to 16, else 0
   double df = 0.0, inverse_root = 0.0;  // 1 / sqrt(df)
   double norm = 0.0;                    // of the density, times sqrt(df)
   double knee = 0.0, ratio[kTerms] = {};

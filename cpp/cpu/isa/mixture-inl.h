@@ -1,5 +1,5 @@
-// Sums over the draws of one row: of the laws that an equally weighted mixture is made of. Draw s
-// is in partial sum s % 16, so that a sum depends on its row alone.
+// Sums over the draws of one row, the components of an equally weighted mixture. Draw s is in
+// partial sum s % 16, so that a sum depends on its row alone.
 #pragma once
 
 #include "core/erf_hd.h"
@@ -10,7 +10,7 @@
 namespace ribbit::cpu {
 namespace {
 
-// Of a law at location 0 and scale 1, with a = |z|: P(Z < -a), the density at z and its derivative.
+// Returns P(Z < -a), the density at z and its derivative, at location 0 and scale 1, a = |z|.
 RIBBIT_INLINE void normal_law(VecF64 a, VecF64& tail, VecF64& density, VecF64& slope) {
   a = min(broadcast(37.0), a);
   normal_tail<VecF64>(a, density, tail);
@@ -62,7 +62,7 @@ RIBBIT_INLINE VecF64 law_distance(const NoiseLaw& law, VecF64 a) {
   law_of<code>(law, a, tail, density, slope);
   VecF64 near = density + density;
   if constexpr (code != kNormalLaw) {
-    // Beyond 1e150 the density, 0 there at the latest, times the square vanishes beside a.
+    // Beyond 1e150 the density, 0 there at the latest, times the square is negligible next to a.
     const VecF64 r = min(broadcast(1e150), a * law.inverse_root);
     near = near * mul_add(r, r, broadcast(1.0)) * (law.df / (law.df - 1.0));
   }
@@ -241,7 +241,7 @@ static double sum_few_counts(const MixtureRow& row, int count) {
 
 // The same from there on: Temme's uniform expansion (DLMF 8.12.4) of Q(a, rate), a = count + 1,
 // whose error is below 1.1e-13 for a > 128. eta^2 / 2 = m - log(1 + m), m = rate / a - 1, by
-// Taylor's series in r = m / (2 + m). Where r is clipped the tail is below 1e-17.
+// Taylor's series in r = m / (2 + m). If r is clipped, the tail is below 1e-17.
 static double sum_many_counts(const MixtureRow& row, double count) {
   using V = VecF64;
   using O = Ops<V>;

@@ -15,7 +15,8 @@ constexpr std::int64_t kBlock = 16;  // draws in a block of MixtureRow, and rows
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kLargest = std::numeric_limits<double>::max();
-constexpr double kThinnest = 1e-150;  // widths that can be divided by
+constexpr std::int64_t kMostScratch = 64 << 20;  // bytes, of all threads but the first
+constexpr double kThinnest = 1e-150;             // widths that can be divided by
 
 // norm is 1 / (2 R(0)) and P(Z < -|z|) = norm (1 + z^2 / df)^(-df / 2) R(w), where R(w) is the
 // integral of (cosh t + w sinh t)^-df over t > 0.
@@ -66,11 +67,11 @@ NoiseLaw law_of(Noise noise, double df) {
   return law;
 }
 
-// A row's draws, with what is known of all of them.
+// A row's draws and their extremes.
 struct Row : MixtureRow {
   std::int64_t draws;
   MixtureExtent extent;
-  double unit = 1.0;  // of means and sds: squares of what is far from 1 are no numbers
+  double unit = 1.0;  // of means and sds; keeps squares from overflow and underflow
   double size() const { return static_cast<double>(draws); }
   double centre() const { return mean[0] + extent.offset / size(); }
   double variance() const {  // of the means
@@ -89,7 +90,7 @@ double tail_at(const NoiseLaw& law, const Row& row, double x, double sign) {
 
 // ---- quantiles ----------------------------------------------------------------------------------
 
-// Where P(Z < z) = p of the law itself, p <= 1/2; -infinity beyond the numbers.
+// Returns z with P(Z < z) = p at location 0 and scale 1, p <= 1/2; -infinity on overflow.
 double standard_quantile(const NoiseLaw& law, double p) {
   alignas(64) double mean[kBlock] = {}, sd[kBlock], inverse[kBlock] = {1.0}, weight[kBlock] = {1.0};
   std::fill_n(sd, kBlock, 1.0);
@@ -153,7 +154,7 @@ double solve(const NoiseLaw& law, const Row& row, const Level& level) {
 
 // ---- counts -------------------------------------------------------------------------------------
 
-// Of the normal law, to 5e-4 (Abramowitz and Stegun 26.2.23): where to look next.
+// Returns the normal quantile to 5e-4 (Abramowitz and Stegun 26.2.23), a guess.
 double rough_normal_quantile(double p) {
   const double t = std::sqrt(-2.0 * std::log(std::clamp(std::min(p, 1.0 - p), 1e-300, 0.5)));
   const double z = t - (2.515517 + t * (0.802853 + t * 0.010328)) /
@@ -210,10 +211,10 @@ struct Gauss {
   }
 };
 
-// The integral of P(sign Y < x)^2 up to x = from, in panels as long as 1.5 times the distance to
-// the nearest singularity, which lies sqrt(df) scales off a mean; of a law that is near normal, 2.
-// Beyond the means the square goes as x^(-2 df). Errors are below 1e-10 of the spread. NaN where
-// that takes more values than there are left.
+// Returns the integral of P(sign Y < x)^2 up to x = from, in panels as long as 1.5 times the
+// distance to the nearest singularity. Singularities lie sqrt(df) scales off a mean (near normal
+// noise: 2 scales). Beyond the means the square falls as x^(-2 df). Errors are below 1e-10 of the
+// spread. Returns NaN if it needs more than `left` evaluations.
 double squared_tail(const NoiseLaw& law, const Row& row, double from, double sign, double& left) {
   static const Gauss rule;
   constexpr double kLength = 1.5;
@@ -248,10 +249,10 @@ double squared_tail(const NoiseLaw& law, const Row& row, double from, double sig
   }
 }
 
-// Of y = 0. Far from all draws the spread is lost in the distance. Of normal laws either
-// E|Y - Y'| / 2 is the integral of F (1 - F), which is smooth at the scale of the noise and
-// vanishes at both ends: of the trapezoidal rule at spacings of 0.64 of the smallest sd 4e-11 is
-// left. Or panels as for Student's t, or the sum over pairs: what takes the fewest values.
+// Returns the score of y = 0. Far from all draws the spread is lost in the distance. Otherwise
+// E|Y - Y'| / 2 is the integral of F (1 - F). For normal noise the trapezoidal rule at spacings of
+// 0.64 of the smallest sd has an error of 4e-11. Student's t uses panels. Normal noise uses the
+// cheapest of the rule, panels and the sum over pairs.
 double score(const NoiseLaw& law, const Row& row) {
   constexpr double kSpacing = 0.64, kEnd = 6.4, kFew = 128.0;
   if (!row.finite()) return kNan;
@@ -286,7 +287,7 @@ double score(const NoiseLaw& law, const Row& row) {
 
 // The draws of some rows side by side.
 struct Scratch {
-  Buffer<double> means, sds, inverses, weights, floored;
+  Buffer<double> means, sds, inverses, floored;
 };
 
 // sds of at least `least`, in units, and their inverses, of a row's draws and what fills its last
@@ -317,8 +318,8 @@ void gather_cells(const MixtureDraws& d, const MixtureArray& from, std::int64_t 
   }
 }
 
-// Calls body(cell, row), in parallel. floor: sds are at least so many of the largest mean. origins:
-// (cells,) that means are taken from, or null.
+// Calls body(cell, row), in parallel. floor: the least sd, in units of the largest mean. origins:
+// (cells,) to subtract from the means, or null.
 template <class Body>
 bool for_each_row(const MixtureDraws& d, double evaluations, double floor, const double* origins,
                   Poll* poll, const Body& body) {
@@ -332,13 +333,14 @@ bool for_each_row(const MixtureDraws& d, double evaluations, double floor, const
   const bool alike = counts || (d.widths.steps[1] == 0 && d.widths.steps[2] == 0);  // at all rows
   Cancel cancel(poll);
   const int useful = threads_for(50.0 * evaluations * static_cast<double>(d.draws * cells));
-  Crew crew(static_cast<int>(std::min<std::int64_t>(useful, pieces)));
+  const std::int64_t affordable = kMostScratch / (8 * (3 * some * stride + 2 * padded));
+  Crew crew(static_cast<int>(std::min<std::int64_t>({useful, pieces, affordable + 1})));
+  Buffer<double> weights(padded);
+  for (std::int64_t i = 0; i < padded; ++i) weights.data()[i] = i < d.draws ? 1.0 : 0.0;
   std::vector<Scratch> scratch(static_cast<std::size_t>(crew.size()));
   for (Scratch& s : scratch) {
     for (Buffer<double>* buffer : {&s.means, &s.sds, &s.inverses}) buffer->resize(some * stride);
-    s.weights.resize(padded);
     s.floored.resize(2 * padded);
-    for (std::int64_t i = 0; i < padded; ++i) s.weights.data()[i] = i < d.draws ? 1.0 : 0.0;
   }
   const auto gather = [&](const MixtureArray& from, std::int64_t first, std::int64_t count,
                           double* out) {
@@ -379,7 +381,7 @@ bool for_each_row(const MixtureDraws& d, double evaluations, double floor, const
             }
             const std::int64_t place = alike ? 0 : c * stride;
             Row row{
-                {mean, sds + place, inverses + place, s.weights.data(), padded}, d.draws, {}, 1.0};
+                {mean, sds + place, inverses + place, weights.data(), padded}, d.draws, {}, 1.0};
             instruction_set().mixture_extent(row, row.extent);
             const MixtureExtent& e = row.extent;
             const double largest = std::max({-e.low, e.high, e.wide});
@@ -445,7 +447,8 @@ bool mixture_cdf(Noise noise, double df, const MixtureDraws& draws, const double
 bool mixture_crps(Noise noise, double df, const MixtureDraws& draws, const double* y, double* out,
                   Poll* poll) {
   const NoiseLaw law = law_of(noise, df);
-  return for_each_row(draws, 50.0, 0.0, y, poll, [&](std::int64_t cell, const Row& row) {
+  const double floor = law.student ? 0x1p-50 : 0.0;  // panels cannot get from step to step
+  return for_each_row(draws, 50.0, floor, y, poll, [&](std::int64_t cell, const Row& row) {
     out[cell] = row.unit * score(law, row);
   });
 }

@@ -25,8 +25,8 @@ struct MixtureDraws {
 // Every function goes over all rows and outputs, (N, K) of `out`, and returns false when the poll
 // asks to stop. NaN, or an infinite mean, of a draw makes NaN of a quantile and of a score.
 
-// out (levels, N, K): where P(Y <= y) is the level, in (0, 1), to 1e-10 of it or of what is left to
-// one; of counts the least that reach it.
+// out (levels, N, K): the y with P(Y <= y) = level, in (0, 1), to 1e-10 of the smaller tail.
+// Counts: the smallest count that reaches the level.
 bool mixture_quantiles(Noise noise, double df, const MixtureDraws& draws, const double* levels,
                        std::int64_t count, double* out, Poll* poll);
 
