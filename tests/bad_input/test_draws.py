@@ -58,15 +58,31 @@ def test_a_wrong_part_is_named(part, value, said):
 
 
 def test_other_positions_predict_and_have_no_statistics(tmp_path):
-    """dataclasses.replace puts weights in; what needs the statistics of the same draws says so."""
+    """dataclasses.replace puts weights in; a call that needs their statistics says so."""
     draws = dataclasses.replace(made(stats={"lp": LP}), positions=POSITIONS[:, :7])
     assert draws.predict(X).num_draws == 28
     for call in (draws.summary, lambda: draws.save(tmp_path / "draws.rbt"), draws.to_datatree):
-        with pytest.raises(ValueError, match=r"^\[Draws\.\w+\] .* draws, got 7 and 50"):
+        with pytest.raises(ValueError, match=r"^\[Draws\.\w+\] positions hold 7 draws, stats"):
             call()
     with pytest.raises(ValueError, match=r"stats\['energy'\] must have shape \(4, 50\)"):
         made(stats={"lp": LP, "energy": LP[:, :7]})
+    assert repr(draws).count("positions of 7 draws") == 1
     dataclasses.replace(draws, stats={}).save(tmp_path / "draws.rbt")
+
+
+def test_a_summary_is_of_the_positions_that_are_there():
+    """Chains of a run that agree, pulled apart by hand: what the run has monitored is not used."""
+    target = rb.Posterior(
+        rb.mlp(1, (), 1), X, X[:, 0], prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    )
+    draws = rb.HMC(target).sample(500, seed=1, progress=False)
+    assert draws.summary().outcome == "converged"
+    assert draws.monitored is not None
+    apart = draws.positions + 5.0 * np.arange(4, dtype=np.float32)[:, None, None]
+    for positions in (apart, apart[:, ::3]):
+        moved = dataclasses.replace(draws, positions=positions, stats={})
+        assert moved.summary().outcome == "not converged"
+        assert moved.summary(X[:5]).outcome == "not converged"
 
 
 @pytest.mark.parametrize(

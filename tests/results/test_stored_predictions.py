@@ -135,6 +135,8 @@ for name, call in {
     "crps": lambda p: p.crps(y),
     "log_likelihood": lambda p: p.log_likelihood(y),
     "sample": lambda p: p.sample(100),
+    "summary": lambda p: draws.summary(x),
+    "predictive_rhat": lambda p: rb.diagnostics.predictive_rhat(draws, x),
     "positions": lambda p: np.asarray(draws.positions),
 }.items():
     p = draws.predict(x)
@@ -160,5 +162,5 @@ def test_at_most_256_mib_are_held(tmp_path):
     found = json.loads(done.stdout.splitlines()[-1])
     assert found.pop("raw") > 300
     assert found.pop("positions") > 300
-    assert len(found) == 7
+    assert len(found) == 9
     assert max(found.values()) < 256, found

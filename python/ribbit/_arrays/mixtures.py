@@ -44,6 +44,6 @@ def _mixture(kind: str, terms: PredictiveTerms) -> tuple[Any, Any, float]:
 
 
 def _floats(array: Any) -> npt.NDArray[Any]:
-    """Return float32 or float64 that the core can read where it lies."""
+    """Return an aligned float32 or float64 array, without a copy if possible."""
     single = np.asarray(array).dtype == np.float32
     return np.require(array, np.float32 if single else np.float64, "A")

@@ -5,6 +5,7 @@ Shapes: C chains, D draws per chain, P parameters, N rows, K outputs.
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,12 +17,10 @@ from ribbit._arrays.packages import needing
 from ribbit.errors import MissingError
 from ribbit.protocols import Array
 from ribbit.results import observations
-from ribbit.results.lazy import Numbers, chunks
-from ribbit.results.running import asked, inputs, join, same_rows
+from ribbit.results.lazy import Numbers
+from ribbit.results.running import by_chain, inputs, join, of_draws, same_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy.typing as npt
 
 __all__ = ["to_datatree"]
@@ -112,7 +111,9 @@ def _check(draws: Any, x: Any) -> tuple[Any, Any]:
     if draws.positions.shape[1] == 0:
         raise MissingError(f"[{_NAME}] expected kept draws for data in the tree, got none")
     draws.predict(x)  # checks the inputs
-    return draws.predictive, inputs(_NAME, x, draws.predictive)
+    rows, count = inputs(_NAME, x, draws.predictive), math.prod(draws.positions.shape[:2])
+    checks.memory(_NAME, count * len(rows), np.float64, f"{count} draws x {len(rows)} rows")
+    return draws.predictive, rows
 
 
 def _observed(draws: Any, x: Any, y: Any, key: int) -> dict[str, dict[str, Any]]:
@@ -121,12 +122,12 @@ def _observed(draws: Any, x: Any, y: Any, key: int) -> dict[str, dict[str, Any]]
     same_rows(_NAME, y, x)
 
     def density(numbers: Numbers, theta: Array) -> npt.NDArray[Any]:
-        parts = asked(predictive, "log_likelihood", numbers, theta, x, y)
+        parts = of_draws(predictive, "log_likelihood", numbers, theta, x, y)
         return np.concatenate([to_host(part) for part in parts])
 
     drawn, given = _draws_of_y(draws, x, key), _host(y)
     return {
-        "log_likelihood": {"y": _by_chain(draws, len(y), density)},
+        "log_likelihood": {"y": by_chain(draws.positions, len(y), density)},
         "posterior_predictive": {"y": drawn},
         # of a single output both are without its axis
         "observed_data": {"y": given.reshape(given.shape[: drawn.ndim - 2])},
@@ -139,28 +140,13 @@ def _draws_of_y(draws: Any, x: Any, key: int) -> npt.NDArray[Any]:
     predictive, x = _check(draws, x)
 
     def one_each(numbers: Numbers, theta: Array) -> npt.NDArray[Any]:
-        parts = asked(predictive, "predictive", numbers, theta, x)
+        parts = of_draws(predictive, "predictive", numbers, theta, x)
         terms = join(namespace(theta), list(parts), axis=0)
         xp = namespace(terms.values)
         return to_host(observations.sample(xp, predictive.kind, terms, key, numbers))
 
-    drawn = _by_chain(draws, len(x), one_each)
+    drawn = by_chain(draws.positions, len(x), one_each)
     return drawn[..., 0] if drawn.shape[-1] == 1 else drawn
-
-
-def _by_chain(
-    draws: Any, rows: int, say: Callable[[Numbers, Array], npt.NDArray[Any]]
-) -> npt.NDArray[Any]:
-    """Return what draws (S, P) say, (S, ...), as (C, D, ...)."""
-    chains, kept, _ = draws.positions.shape
-    checks.memory(_NAME, chains * kept * rows, np.float64, f"{chains * kept} draws x {rows} rows")
-    result: Any = None
-    for numbers, theta in chunks(draws.positions, rows):
-        part = say(numbers, theta)
-        if result is None:
-            result = np.empty((chains, kept, *part.shape[1:]), part.dtype)
-        result[numbers % chains, numbers // chains] = part
-    return np.asarray(result)
 
 
 def _host(values: Any) -> npt.NDArray[Any]:

@@ -137,17 +137,19 @@ class Draws:
         kept, count = self.positions.shape[1], len(self)
         if kept not in (0, count):
             raise ShapeError(
-                f"[{function}] positions and stats must have the same number of draws, got {kept} "
-                f"and {count}: give stats={{}} with other positions"
+                f"[{function}] positions hold {kept} draws, stats hold {count}. "
+                "Give stats={} with new positions."
             )
 
     def _facts(self) -> dict[str, str]:
         """Return what is known without reading positions, which may be on the disk."""
         chains, kept, dim = self.positions.shape
         size = f"{chains} chains x {len(self)} draws x {dim} parameters"
+        more = "" if kept == len(self) else f", positions of {kept} draws"
+        more = ", positions not kept" if kept == 0 < len(self) else more
         facts = {
             "sampler": str(self.settings.get("sampler", "?")),
-            "draws": size + (", positions not kept" if kept < len(self) else ""),
+            "draws": size + more,
             "dtype": str(host_dtype(self.positions)),
         }
         if len(self) and "acceptance_rate" in self.stats:

@@ -83,6 +83,7 @@ def concatenate(draws: Sequence[Draws], axis: str = "draws") -> Draws:
     for part in parts:
         if not isinstance(part, Draws):
             raise TypeError(f"[{_NAME}] expected draws as Draws, got {checks.summary(part)}")
+        part._check_lengths(_NAME)
         if part.state is None:
             raise TypeError(f"[{_NAME}] expected draws of a sampler, got draws of a fit")
     if not parts:

@@ -49,20 +49,23 @@ def chain_groups(array: Any) -> list[tuple[int, int]]:
     return groups
 
 
-def chunks(positions: Any, values_per_draw: int) -> Iterator[tuple[Numbers, Array]]:
+def chunks(positions: Any, values_per_draw: int, every: int = 1) -> Iterator[tuple[Numbers, Array]]:
     """Numbers and weights (S, P) of draws (C, D, P), some at a time: draw by draw, then by chain.
 
-    Chains that lie in different folders are read one folder after the other.
+    Chains that lie in different folders are read one folder after the other. Numbers count the
+    draws that are taken, the first and each `every`-th after it.
     """
     xp = namespace(positions)
     chains, draws, dim = positions.shape
+    draws = -(-draws // every)
     for first, last in chain_groups(positions):
         own = np.arange(first, last)
         # also bounds the copy of the weights
         size = max(1, CHUNK // (max(values_per_draw, dim, 1) * len(own)))
         for low in range(0, draws, size):
             high = min(low + size, draws)
-            chunk = xp.permute_dims(positions[first:last, low:high, :], (1, 0, 2))
+            taken = slice(low * every, (high - 1) * every + 1, every)
+            chunk = xp.permute_dims(positions[first:last, taken, :], (1, 0, 2))
             numbers = chains * np.arange(low, high)[:, None] + own
             yield numbers.ravel(), xp.reshape(chunk, (-1, dim))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ribbit._arrays.namespace import host_dtype, namespace, to_host
-from ribbit.results.running import inputs
+from ribbit.results.running import by_chain, inputs
 from ribbit.results.streaming import as_host
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Monitor:
             count = getattr(self.predictive, "noises", 1)
             parts["log noise"] = to_host(theta[:, first : first + count])
         kind, most = _PARAMETERS if self.predictive is None else _WEIGHTS
-        some = to_host(theta[:, :: -(-dim // most)])
+        some = _some_weights(self.predictive, theta)
         parts[kind if dim <= most else f"{kind} ({some.shape[1]} of {dim:,})"] = some
         counts = {name: values.shape[1] for name, values in parts.items()}
         return np.concatenate(list(parts.values()), axis=1, dtype=np.float64), counts
@@ -85,6 +85,26 @@ class Monitor:
             return {}
         x = np.ascontiguousarray(to_host(self.x))
         return {"at": list(x.shape), "checksum": zlib.crc32(x.tobytes())}
+
+
+def _some_weights(predictive: Any, theta: Any) -> Array:
+    """Return the monitored weights (S, M) of positions (S, P), evenly spaced."""
+    most = (_PARAMETERS if predictive is None else _WEIGHTS)[1]
+    some: Array = to_host(theta[:, :: -(-theta.shape[1] // most)])
+    return some
+
+
+def _belong(draws: Any, values: Array, every: int) -> bool:
+    """Return whether quantities (C, D', M) are of these positions: their last weights agree."""
+    last = (values.shape[1] - 1) * every
+    if draws.positions.shape[1] == 0 or last < 0:
+        return True
+    if last >= draws.positions.shape[1]:
+        return False
+    own = _some_weights(draws.predictive, draws.positions[:, last, :])
+    kept = values[:, -1, -own.shape[1] :]
+    # Positions may be stored in fewer bits.
+    return np.allclose(kept, own, rtol=1e-2, atol=1e-6, equal_nan=True)
 
 
 def _predicted(predictive: Any, theta: Any, x: Any) -> Array:
@@ -116,21 +136,26 @@ def monitored(draws: Any, x: Any = None) -> tuple[Array | None, dict[str, int]]:
     values, every = draws.monitored, int(found.get("every", 1))
     counts = {k: v for k, v in found.items() if k not in ("every", "at", "checksum")}
     positions = draws.positions
-    chains, size, dim = positions.shape
-    if values is None or sum(counts.values()) != values.shape[2]:
+    chains, size, _ = positions.shape
+    known = values is not None and sum(counts.values()) == values.shape[2]
+    if not known or not _belong(draws, values, every):
         if size == 0:
             return None, {}
         every = -(-size * chains // max(KEPT, LEAST * chains))
         monitor = Monitor("Draws.summary", draws.predictive, theta=positions[:, 0, :])
-        flat = positions[:, ::every, :].reshape((-1, dim))
-        flat, counts = monitor.values(flat)
-        values = flat.reshape((chains, -1, flat.shape[1]))
+        counts = monitor.values(positions[:, 0, :])[1]
+        wide = sum(counts.values())
+        values = by_chain(positions, wide, lambda _, theta: monitor.values(theta)[0], every)
     if x is not None:
         rows = inputs("Draws.summary", x, draws.predictive)
         most = max(1, _GIVEN // (chains * values.shape[1]))
         rows = rows[:: -(-rows.shape[0] // most), ...]
-        theta = positions[:, ::every, :][:, : values.shape[1], :].reshape((-1, dim))
-        given = _predicted(draws.predictive, theta, rows).reshape((*values.shape[:2], -1))
+
+        def at_rows(numbers: Any, theta: Any) -> Array:
+            del numbers
+            return _predicted(draws.predictive, theta, rows)
+
+        given = by_chain(positions, len(rows), at_rows, every)[:, : values.shape[1]]
         values = np.concatenate([given, values], axis=2)
         counts = {"predictions": counts.pop("predictions", 0) + given.shape[2], **counts}
     return values, counts

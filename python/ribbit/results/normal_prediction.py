@@ -54,7 +54,10 @@ class NormalPrediction(Prediction):
         return self._shaped(np.broadcast_to(noise, mean.shape))
 
     def sample(self, num_samples: int, *, seed: int = 0) -> Array:
-        """Draw y at all rows: for each sample weights, and its noise; see `Prediction.sample`."""
+        """Draw y at all rows: for each sample one of ``num_draws`` weight vectors, and its noise.
+
+        For more samples than ``num_draws``, weights repeat: give ``predict`` a larger one.
+        """
         return self._by_draws().sample(num_samples, seed=seed)
 
     def _quantiles(self, function: str, levels: list[float], *, noise: bool) -> Array:

@@ -84,11 +84,12 @@ def crps(xp: ModuleType, terms: PredictiveTerms, y: Array) -> Array:
     E|Y - y| has a closed form per draw; E|Y - Y'| / 2 is the integral of F (1 - F), whose integrand
     is smooth at the scale of the noise and vanishes at both ends: the trapezoidal rule.
     """
-    law, df = law_of(terms), terms.noise_df
+    df = terms.noise_df
     if df is not None and df <= 1.0:
         return xp.full_like(y, xp.inf)  # no mean
     if xp is np:
         return mixtures.crps(terms, y)
+    law = law_of(terms)
     mean, width = components(xp, terms)
     flat = xp.reshape(y, (-1, 1))
     parts = []

@@ -21,9 +21,9 @@ from ribbit.results.running import (
     LogMeanExp,
     Moments,
     RunningPrediction,
-    asked,
     inputs,
     join,
+    of_draws,
     same_rows,
 )
 from ribbit.results.store.stored import StoredArray
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Prediction"]
 
-# Bytes of what all draws predict at a block of rows: from weights in memory, and from weights that
-# are read from the disk again for every block.
+# Bytes of predictions per block of rows: of weights in memory, and of weights on the disk, which
+# are read again for each block.
 _HELD, _HELD_OF_DISK = 1 << 24, 3 << 25
 # Values that NumPy sorts at once, which no signal interrupts: about 20 ms.
 _PART = 1 << 18
@@ -440,7 +440,7 @@ class Prediction:
         density = LogMeanExp()
         for numbers, theta in lazy.chunks(self._positions, self._values_per_draw()):
             given = numbers, theta, self._x, y
-            for values in asked(self._predictive, "log_likelihood", *given):
+            for values in of_draws(self._predictive, "log_likelihood", *given):
                 density.add(values)
         return density.mean_over_rows(weights)
 
@@ -466,7 +466,7 @@ class Prediction:
                 moments = Moments.of_sums(self.kind, self.num_draws, sums, binary=binary)
             else:
                 for numbers, theta in lazy.chunks(self._positions, self._values_per_draw()):
-                    for terms in asked(self._predictive, "predictive", numbers, theta, self._x):
+                    for terms in of_draws(self._predictive, "predictive", numbers, theta, self._x):
                         moments.add(terms)
             self._moments = moments
         if self._moments.count == 0:
@@ -487,7 +487,7 @@ class Prediction:
         return int(math.prod(shape[1:])) * (self._x.shape[0] if rows is None else rows)
 
     def _bytes_per_row(self) -> int:
-        """Bytes of what one draw predicts at one row, where rows differ."""
+        """Return the bytes that one draw predicts per row."""
         terms = self._terms_of(np.zeros(1, np.int64), 2)
         arrays = [getattr(terms, name) for name in ARRAYS]
         rows = terms.values.shape[1]
@@ -506,12 +506,22 @@ class Prediction:
         """Predictions of some draws by number at the first rows."""
         if self._positions is None:
             kept = _cut(self._all_kept(), 0, rows, axis=1)
-            parts = [_cut(kept, s, s + 1, axis=0) for s in numbers.tolist()]
-            return join(namespace(kept.values), parts, axis=0)
+            cuts = [_cut(kept, s, s + 1, axis=0) for s in numbers.tolist()]
+            return join(namespace(kept.values), cuts, axis=0)
         chains, xp = self._positions.shape[0], namespace(self._positions)
-        theta = xp.stack([self._positions[s % chains, s // chains, :] for s in numbers.tolist()])
-        found = asked(self._predictive, "predictive", numbers, theta, self._x[:rows, ...])
-        return join(xp, list(found), axis=0)
+        unique, places = np.unique(numbers, return_inverse=True)
+        theta = xp.stack([self._positions[s % chains, s // chains, :] for s in unique.tolist()])
+        parts = of_draws(self._predictive, "predictive", unique, theta, self._x[:rows, ...])
+        found = join(xp, list(parts), axis=0)
+        if len(unique) == len(numbers) and (places[1:] > places[:-1]).all():
+            return found
+        again = xp.asarray(places)
+        arrays: dict[str, Any] = {
+            name: array[again, ...]
+            for name in ARRAYS
+            if (array := getattr(found, name)) is not None and array.shape[0] == len(unique)
+        }
+        return dataclasses.replace(found, **arrays)
 
     def _observed(self, function: str, y: Array) -> Array:
         """Return y as (N, K) float64 in the library of the draws."""
@@ -541,13 +551,13 @@ class Prediction:
     def _all_draws(self, x: Array, row: int = 0) -> PredictiveTerms:
         """Predictions of all draws at x, whose first row has number `row`: (S, n, K)."""
         whole: PredictiveTerms | None = None
-        # some weights at a time: those of a folder may be more than memory holds
+        # some weights at a time: the weights of a folder can exceed the memory
         for numbers, theta in lazy.chunks(self._positions, self._values_per_draw(x.shape[0])):
-            terms = asked(self._predictive, "predictive", numbers, theta, x, row=row)
+            terms = of_draws(self._predictive, "predictive", numbers, theta, x, row=row)
             part = join(namespace(theta), list(terms), axis=0)
             if len(numbers) == self.num_draws:
                 return part
-            whole = _room(part, self.num_draws) if whole is None else whole
+            whole = _empty_terms(part, self.num_draws) if whole is None else whole
             first, last = int(numbers[0]), int(numbers[-1])
             places = slice(first, last + 1) if last - first < len(numbers) else numbers
             for name in ARRAYS:
@@ -613,17 +623,17 @@ class Prediction:
                 terms = self._all_draws(self._x[low:high, ...], low)
             xp = namespace(terms.values)
             result.append(function(xp, terms, slice(low, high)))
-            del terms  # not beside those of the next rows
+            del terms  # free them before the next block
         return xp.concat(result, axis=axis)
 
 
 def _ends(function: str, coverage: float) -> list[float]:
     """Levels of the ends of a central interval."""
     inside = checks.fraction(function, "coverage", coverage)
-    return [0.5 - 0.5 * inside, 0.5 + 0.5 * inside]
+    return [0.5 - 0.5 * inside, min(0.5 + 0.5 * inside, math.nextafter(1.0, 0.0))]
 
 
-def _room(terms: PredictiveTerms, draws: int) -> PredictiveTerms:
+def _empty_terms(terms: PredictiveTerms, draws: int) -> PredictiveTerms:
     """Return terms like these for so many draws, to be filled."""
     arrays: dict[str, Any] = {}
     for name in ARRAYS:

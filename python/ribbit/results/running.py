@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -24,7 +24,7 @@ from ribbit._arrays.namespace import (
 from ribbit.errors import ShapeError
 from ribbit.protocols import Array, Predictive, PredictiveTerms
 from ribbit.results.contents import check_array, whole
-from ribbit.results.lazy import Numbers
+from ribbit.results.lazy import Numbers, chunks
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -34,9 +34,10 @@ __all__ = [
     "LogMeanExp",
     "Moments",
     "RunningPrediction",
-    "asked",
+    "by_chain",
     "inputs",
     "join",
+    "of_draws",
     "same_rows",
 ]
 
@@ -447,10 +448,27 @@ def _entropy(xp: Any, probs: Array, binary: bool) -> Array:
     return xp.sum(parts, axis=-1)
 
 
-def asked(
+def by_chain(
+    positions: Any,
+    rows: int,
+    function: Callable[[Numbers, Array], npt.NDArray[Any]],
+    every: int = 1,
+) -> npt.NDArray[Any]:
+    """Return function(numbers, draws (S, P)) -> (S, ...) of draws (C, D, P) as (C, D', ...)."""
+    chains, draws, _ = positions.shape
+    result: Any = None
+    for numbers, theta in chunks(positions, rows, every):
+        part = function(numbers, theta)
+        if result is None:
+            result = np.empty((chains, -(-draws // every), *part.shape[1:]), part.dtype)
+        result[numbers % chains, numbers // chains] = part
+    return np.asarray(result)
+
+
+def of_draws(
     predictive: Any, method: str, numbers: Numbers, theta: Array, *data: Array, row: int = 0
 ) -> Iterator[Any]:
-    """Yield what draws say; if their numbers count, those with consecutive numbers at once."""
+    """Yield a method's result for draws, for each run of consecutive numbers if numbers count."""
     ask = getattr(predictive, method)
     if not getattr(predictive, "numbered", False):
         yield ask(theta, *data)

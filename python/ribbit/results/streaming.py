@@ -5,7 +5,7 @@ Shapes: C chains, D draws, P parameters, N rows, K outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -13,7 +13,8 @@ import numpy as np
 from ribbit._arrays import checks, interfaces
 from ribbit._arrays.namespace import from_device, is_array, to_host
 from ribbit.errors import DTypeError, ShapeError
-from ribbit.results.lazy import is_lazy
+from ribbit.results.lazy import Numbers, is_lazy
+from ribbit.results.running import by_chain, of_draws
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -100,34 +101,24 @@ def by_row(name: str, draws: Any, x: Any, function: Callable[[npt.ArrayLike], Ar
         x = checks.numeric(name, "x", x)
     if len(x.shape) == 0 or x.shape[0] == 0:
         raise ShapeError(f"[{name}] expected x of shape (N, ...) with rows, got {x.shape}")
-    chains, length, dim = positions.shape
-
-    def theta() -> Iterator[Any]:
-        """Draws (C * n, P): all at once, from the disk some at a time."""
-        size = length
-        if is_lazy(positions):
-            size = max(1, _ROW_ELEMENTS // (chains * dim))
-        for low in range(0, length, size):
-            part = positions if size >= length else positions[:, low : low + size, :]
-            yield part.reshape((-1, dim))
-
-    block = max(1, _ROW_ELEMENTS // max(1, chains * length))
+    block = max(1, _ROW_ELEMENTS // max(1, positions.shape[0] * positions.shape[1]))
     parts = []
     for begin in range(0, x.shape[0], block):
-        numbers = {"first": 0, "row": begin} if getattr(predictive, "numbered", False) else {}
         rows = x[begin : begin + block]
-        values = [
-            _values(name, predictive.predictive(part, rows, **numbers), chains) for part in theta()
-        ]
-        parts.append(function(values[0] if len(values) == 1 else np.concatenate(values, axis=1)))
+
+        def values(numbers: Numbers, theta: Any, rows: Any = rows, row: int = begin) -> Any:
+            """Return what draws predict at some rows, (S, n, K)."""
+            terms = of_draws(predictive, "predictive", numbers, theta, rows, row=row)
+            return np.concatenate([as_host(_values(one), name) for one in terms])
+
+        parts.append(function(by_chain(positions, len(rows), values)))
     found = np.concatenate(parts)
     return found[:, 0] if getattr(predictive, "flat", False) and found.shape[1] == 1 else found
 
 
-def _values(name: str, terms: Any, chains: int) -> npt.NDArray[Any]:
-    """Return predictions of draws, chain by chain, as (C, n, N, K)."""
-    values = as_host(terms.probs if terms.probs is not None else terms.mean, name)
-    return values.reshape((chains, -1, *values.shape[1:]))
+def _values(terms: Any) -> Any:
+    """Return probabilities, or means if there are none, (S, n, K)."""
+    return terms.mean if terms.probs is None else terms.probs
 
 
 def as_host(a: Any, function: str = "ribbit") -> npt.NDArray[Any]:

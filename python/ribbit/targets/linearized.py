@@ -6,13 +6,14 @@ Shapes: S draws, P parameters, Q of them in the subset, N rows, K outputs, H fea
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from ribbit._arrays import checks
+from ribbit._arrays import checks, random_numbers
 from ribbit._arrays.row_shapes import row_blocks
 from ribbit._backends import dispatch
 from ribbit._backends.cpu import Cpu
@@ -201,8 +202,8 @@ class LinearizedNetwork:
 class NormalNetwork:
     """The linearized network under normal weights and noise: y is normal too, in closed form.
 
-    A :class:`ribbit.protocols.Predictive` whose draws differ in a learned noise alone: the noise
-    that they predict is that of y and of the weights together.
+    A :class:`ribbit.protocols.Predictive`. Its draws share the mean and differ in a learned noise.
+    The ``noise_sd`` of a prediction includes the spread of the weights.
 
     Attributes
     ----------
@@ -260,8 +261,8 @@ class NormalNetwork:
     def draws(self) -> Array64:
         """Return draws (S, P) that stand for the distribution of the noise: one, if it is known.
 
-        Each stands for one of S equal parts of the normal distribution of log noise, and has the
-        mean variance of that part: that of the whole is exact.
+        Each stands for one of S equal parts of the normal distribution of log noise and has the
+        mean variance of its part, so that the mean variance over all parts is exact.
         """
         base, mode = self.line.base, self.line.mode
         own = self.factor[base.noise_at - self.line.first :, :][: base.noises, :]
@@ -269,15 +270,25 @@ class NormalNetwork:
             return mode[None]
         from statistics import NormalDist  # not with ribbit: slow to load
 
-        standard, sd = NormalDist(), np.linalg.norm(own, axis=1)
-        edges = np.array([standard.inv_cdf(i / _PARTS) for i in range(1, _PARTS)])
+        sd = np.linalg.norm(own, axis=1)
+        edges = np.array([NormalDist().inv_cdf(i / _PARTS) for i in range(1, _PARTS)])
+        # The noises of outputs are independent: each has an order of its own.
+        u = random_numbers.uniform(
+            np,
+            (base.noises, _PARTS),
+            seed=0,
+            step=0,
+            chains=np.arange(base.noises, dtype=np.uint32),
+            purpose=random_numbers.FIT_DRAW,
+            layer=random_numbers.FIT_LAYERS["noise"],
+        )
+        orders = np.argsort(u, axis=1)
         found = np.tile(mode, (_PARTS, 1))
         for k in range(base.noises):
-            below = [0.0, *(standard.cdf(z) for z in edges - 2.0 * sd[k]), 1.0]
-            away = sd[k] ** 2 + 0.5 * np.log(_PARTS * np.diff(below))
-            # another order for each output: their noises are independent
-            order = np.arange(_PARTS) * (2 * k + 1) % _PARTS
-            found[:, base.noise_at + k] += away[order]
+            # erfc keeps the relative precision of small parts
+            below = [0.5 * math.erfc(z / math.sqrt(2.0)) for z in 2.0 * sd[k] - edges]
+            share = np.diff([0.0, *below, 1.0])
+            found[orders[k], base.noise_at + k] += sd[k] ** 2 + 0.5 * np.log(_PARTS * share)
         return found
 
     def spread(self, x: Any) -> tuple[Array64, Array64, Any]:
@@ -295,7 +306,7 @@ class NormalNetwork:
         return np.broadcast_to(mean, (len(theta), *mean.shape))
 
     def predictive(self, theta: Any, x: Any) -> PredictiveTerms:
-        """Return the mean of y and its sd, that of the weights included, (S, N, K)."""
+        """Return mean and sd of y, weights and noise together, (S, N, K)."""
         mean, sd, unit = self.spread(x)
         noise = np.hypot(sd, (self.noise_sd(theta) * unit)[:, None, :])
         return PredictiveTerms(mean=np.broadcast_to(mean, noise.shape), noise_sd=noise)

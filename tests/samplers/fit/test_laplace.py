@@ -281,6 +281,18 @@ def test_a_learned_noise_has_one_law_in_every_answer(outputs):
         assert np.abs(drawn - plain).max() > kolmogorov
 
 
+@UNTRAINED
+def test_noises_of_different_outputs_are_independent():
+    """Of 33 outputs no two share an order of their noise; nothing is random."""
+    y = np.tile(NOISY[:, None], 33)
+    fit = fitted(network(rb.Gaussian(), y, 33, hidden=()))
+    noise = np.log(fit.predict(NEW)._noise)
+    assert noise.shape == (64, 33)
+    correlation = np.corrcoef(noise.T) - np.eye(33)
+    assert np.abs(correlation).max() < 0.6  # five standard errors of 64 draws
+    assert np.sqrt((correlation**2).mean()) < 0.15
+
+
 def test_a_posterior_of_other_units():
     x, y = 5.0 + 20.0 * INPUTS, 100.0 + 30.0 * NOISY
     options = {"prior": rb.Normal(0.7), "likelihood": rb.Gaussian(0.2), "dtype": np.float64}

@@ -130,8 +130,7 @@ def read_rows(
     DataError
         With the name of a file that is damaged, or that holds other draws than its checkpoint says.
     """
-    result = np.empty((layout.shape[0], rows, *layout.shape[2:]), layout.zarr_dtype)
-    each = layout.chunk_shape[0]
+    each, result = layout.chunk_shape[0], None
     for piece in range(layout.pieces):
         path = layout.path(folder, chunk, piece)
         data = read_chunk(function, path, layout.chunk_shape, layout.zarr_dtype)[:, :rows]
@@ -142,7 +141,10 @@ def read_rows(
             )
         if layout.pieces == 1:
             return data
+        if result is None:
+            result = np.empty((layout.shape[0], *data.shape[1:]), data.dtype)
         result[piece * each : (piece + 1) * each] = data
+    assert result is not None
     return result
 
 
