@@ -391,15 +391,15 @@ class Prediction:
         dim = 0 if self._positions is None else self._positions.shape[2]
         block = max(1, lazy.CHUNK // max(self._values_per_draw(), dim))
         order = self._reading_order(picks)
-        found: Any = None
+        parts = []
         for low in range(0, count, block):
             places = order[low : low + block]
             terms = self._terms_of(picks[places])
             xp = namespace(terms.values)
-            drawn = observations.sample(xp, self.kind, terms, key, places)
-            if found is None:
-                found = xp.empty((count, *drawn.shape[1:]), dtype=drawn.dtype)
-            found[xp.asarray(places), ...] = drawn
+            parts.append(observations.sample(xp, self.kind, terms, key, places))
+        found = xp.concat(parts, axis=0)
+        del parts
+        found = xp.take(found, xp.asarray(np.argsort(order)), axis=0)
         labels = self.kind == "classification" and not terms.binary
         return found[..., 0] if labels else self._shaped(found)
 
@@ -517,7 +517,7 @@ class Prediction:
             return found
         again = xp.asarray(places)
         arrays: dict[str, Any] = {
-            name: array[again, ...]
+            name: xp.take(array, again, axis=0)
             for name in ARRAYS
             if (array := getattr(found, name)) is not None and array.shape[0] == len(unique)
         }

@@ -224,7 +224,7 @@ def test_chunks_change_no_bit(device, monkeypatch, name, masks):
     again = draws.predict(dx)
     np.testing.assert_array_equal(again.mean.get(), mean)
     np.testing.assert_array_equal(again.std.get(), std)
-    monkeypatch.setattr("ribbit.results.prediction._CHUNK", 60)
+    monkeypatch.setattr("ribbit.results.lazy.CHUNK", 60)
     np.testing.assert_array_equal(draws.predict(dx, keep=True).samples.get(), samples)
     levels = kept.mean_quantile([0.3, 0.8]).get()
     np.testing.assert_array_equal(whole.mean_quantile([0.3, 0.8]).get(), levels)

@@ -114,7 +114,7 @@ def test_weights_that_are_drawn_when_needed(device, monkeypatch, rng, name):
     for what in statistics:
         np.testing.assert_array_equal(getattr(stored, what).get(), getattr(q, what).get())
     monkeypatch.setattr(cuda_forward, "_MOST_SAMPLES", 3)
-    monkeypatch.setattr("ribbit.results.prediction._CHUNK", 150)
+    monkeypatch.setattr("ribbit.results.lazy.CHUNK", 150)
     again = fits[1].predict(dx, 20, seed=4)
     np.testing.assert_array_equal(again.mean_quantile([0.2, 0.9]).get(), levels.get())
     for what in statistics:
