@@ -1,0 +1,118 @@
+"""Records of the runs, one file for each instruction set, and the processes that make them anew."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ribbit import _core
+from tests.support.paths import ROOT
+
+__all__ = ["FOLDER", "SETS", "differences", "environment", "played", "read", "write"]
+
+FOLDER = Path(__file__).with_name("records")
+# avx2 is compared on every machine that has it; the other one where its key is that of the record.
+SETS = tuple(dict.fromkeys(["avx2", _core.available_isas()[-1]]))
+MPIEXEC = Path(sys.executable).with_name("mpiexec")
+OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
+PATIENCE = 300.0  # seconds
+
+
+def environment(isa: str) -> dict[str, str]:
+    """Return the environment in which results depend on the instruction set, not on the processor.
+
+    NumPy's exp and log, OpenBLAS (Laplace approximations) and torch choose kernels by processor.
+    """
+    dispatched = np._core._multiarray_umath.__cpu_dispatch__
+    wide = [name for name in dispatched if name == "X86_V4" or name.startswith("AVX512")]
+    path = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+    return {
+        **os.environ,
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "MKL_CBWR": "COMPATIBLE",
+        "NPY_DISABLE_CPU_FEATURES": " ".join(wide),
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_CORETYPE": "Haswell",
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(path),
+        "RIBBIT_ISA": isa,
+        "RIBBIT_NUM_THREADS": "1",
+    }
+
+
+def played(isa: str, group: str, folder: Path, *more: str) -> dict[str, Any]:
+    """Make the runs of a group in a process and return their records, with the key."""
+    out = folder / f"{isa} {group}.json"
+    line = [sys.executable, "-m", "tests.golden.play", group, str(out), *more]
+    outs = [out]
+    if group == "mpi4py":
+        line = [str(MPIEXEC), "-n", "2", sys.executable, "-m", "mpi4py", *line[1:]]
+        outs = [out.with_name(f"{out.name}{rank}") for rank in range(2)]
+    ended = subprocess.run(
+        line,
+        cwd=ROOT,
+        env={**environment(isa), **(OPEN_MPI if group == "mpi4py" else {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout
+    first, *others = (json.loads(one.read_text()) for one in outs)
+    assert all(one == first for one in others), "the ranks have different draws"
+    return first
+
+
+def read(isa: str) -> dict[str, Any] | None:
+    """Return the record of an instruction set; None: there is none."""
+    file = FOLDER / f"{isa}.json"
+    return json.loads(file.read_text()) if file.exists() else None
+
+
+def write(isa: str, record: dict[str, Any]) -> None:
+    """Write the record of an instruction set, a line for each field of a run."""
+    lines = [f'{{"key": {json.dumps(record["key"], sort_keys=True)}', ',"runs": {']
+    for number, (name, run) in enumerate(sorted(record["runs"].items())):
+        lines.append(f"{',' if number else ''}{json.dumps(name)}: {{")
+        fields = sorted(run.items())
+        for place, (field, value) in enumerate(fields):
+            comma = "," if place else ""
+            lines.append(f" {comma}{json.dumps(field)}: {json.dumps(value, sort_keys=True)}")
+        lines.append("}")
+    FOLDER.mkdir(exist_ok=True)
+    (FOLDER / f"{isa}.json").write_text("\n".join([*lines, "}}", ""]))
+
+
+def differences(recorded: dict[str, Any], got: dict[str, Any]) -> list[str]:
+    """Return a line for each field of each run of `got` that differs from the record."""
+    lines = []
+    for name, run in got.items():
+        if name not in recorded:
+            lines.append(f"{name}: not recorded")
+            continue
+        before = recorded[name]
+        for field in sorted({*before, *run}):
+            lines += _different(f"{name}: {field}", before.get(field), run.get(field))
+    return lines
+
+
+def _different(place: str, before: Any, now: Any) -> list[str]:
+    """Return a line for each part that differs."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        return [
+            line
+            for part in sorted({*before, *now})
+            for line in _different(f"{place}[{part}]", before.get(part), now.get(part))
+        ]
+    return [] if before == now else [f"{place}: recorded {before!r}, now {now!r}"]
