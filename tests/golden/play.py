@@ -1,26 +1,20 @@
-"""Make runs and say what came of them: ``python -m tests.golden.play GROUP OUT``.
-
-Run in a process of its own, because an instruction set is chosen when the core is loaded.
-"""
+"""Make a run and record what came of it."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import platform
-import sys
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import ribbit as rb
 from tests.golden import targets
-from tests.golden.table import GROUPS, OPTIONS, Fit, Option, Run
+from tests.golden.table import Fit, Run
 
-__all__ = ["arrays_of", "key", "made", "result", "sampled"]
+__all__ = ["key", "on", "plain", "result", "sampled", "sha"]
 
 FEW = 8  # numbers that a record shows in full
 # What a run finds in warmup, by the fields of states.
@@ -209,30 +203,3 @@ def result(run: Run, **options: Any) -> dict[str, Any]:
             numbers_after = after if isinstance(after, rb.Draws) else after.draws(5)
             record["more"] = sha(numbers_after.positions)
     return record
-
-
-def results(group: str, seed: int | None) -> dict[str, Any]:
-    """Return the records of a group of runs; `seed` replaces theirs."""
-    options: dict[str, Any] = {}
-    if group == "mpi4py":
-        options["group"] = rb.distributed.from_mpi()
-    found = {}
-    for run in GROUPS[group]:
-        if seed is not None:
-            run = dataclasses.replace(run, call={**run.call, "seed": seed})
-        found[run.name] = result(run, **options)
-    return found
-
-
-def main() -> None:
-    """Write the records of a group."""
-    group, out = sys.argv[1], Path(sys.argv[2])
-    seed = int(sys.argv[3]) if len(sys.argv) > 3 else None
-    found = {"key": key(), "runs": results(group, seed)}
-    if group == "mpi4py":
-        out = out.with_name(f"{out.name}{rb.distributed.from_mpi().rank}")
-    out.write_text(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main()

@@ -14,9 +14,10 @@ import numpy as np
 from ribbit import _core
 from tests.support.paths import ROOT
 
-__all__ = ["FOLDER", "SETS", "differences", "environment", "played", "read", "write"]
+__all__ = ["BLOCKS", "FOLDER", "MPIEXEC", "SETS", "child", "differences", "made", "read"]
 
 FOLDER = Path(__file__).with_name("records")
+BLOCKS = FOLDER / "tuner.npz"  # of avx2
 # avx2 is compared on every machine that has it; the other one where its key is that of the record.
 SETS = tuple(dict.fromkeys(["avx2", _core.available_isas()[-1]]))
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
@@ -50,18 +51,15 @@ def environment(isa: str) -> dict[str, str]:
     }
 
 
-def played(isa: str, group: str, folder: Path, *more: str) -> dict[str, Any]:
-    """Make the runs of a group in a process and return their records, with the key."""
-    out = folder / f"{isa} {group}.json"
-    line = [sys.executable, "-m", "tests.golden.play", group, str(out), *more]
-    outs = [out]
+def child(isa: str, group: str, out: Path, *more: str) -> None:
+    """Have a process write what came of a group of runs."""
+    line = [sys.executable, "-m", "tests.golden.child", group, str(out), *more]
     if group == "mpi4py":
         line = [str(MPIEXEC), "-n", "2", sys.executable, "-m", "mpi4py", *line[1:]]
-        outs = [out.with_name(f"{out.name}{rank}") for rank in range(2)]
     ended = subprocess.run(
         line,
         cwd=ROOT,
-        env={**environment(isa), **(OPEN_MPI if group == "mpi4py" else {})},
+        env={**environment(isa), **OPEN_MPI},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -69,8 +67,16 @@ def played(isa: str, group: str, folder: Path, *more: str) -> dict[str, Any]:
         check=False,
     )
     assert ended.returncode == 0, ended.stdout
-    first, *others = (json.loads(one.read_text()) for one in outs)
-    assert all(one == first for one in others), "the ranks have different draws"
+
+
+def made(isa: str, group: str, folder: Path, *more: str) -> dict[str, Any]:
+    """Make a group of runs in a process and return their records, with the key."""
+    out = folder / f"{isa} {group}.json"
+    child(isa, group, out, *more)
+    if group != "mpi4py":
+        return json.loads(out.read_text())
+    first, other = (json.loads(out.with_name(f"{out.name}{rank}").read_text()) for rank in (0, 1))
+    assert differences(first["runs"], other["runs"]) == []
     return first
 
 

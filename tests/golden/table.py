@@ -1,4 +1,4 @@
-"""The recorded runs as data: 114 runs with a record, and 12 that must give the draws of one of them.
+"""The recorded runs as data: 114 with a record, and 12 that must give the draws of one of them.
 
 A renamed option or argument is renamed here alone. Names of runs are those of the records.
 
@@ -6,7 +6,7 @@ Some features went before the first record was made, or never were:
 
 - Quantiles of a run without draws (`quantiles=`) are gone: "no draws" keeps some of them instead.
 - Of NUTS, three classes and a shallow tree are one run.
-- A function without rows has no minibatches: "sgmcmc rows" has a target in NumPy with rows.
+- A function has no rows and no minibatches: "sgld rows" has a target in NumPy that has both.
 - The integrator "mclachlan" is called "minimal_norm".
 """
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from ribbit import schedules
 
-__all__ = ["GROUPS", "OPTIONS", "TUNED", "Fit", "Option", "Run"]
+__all__ = ["APART", "GROUPS", "OPTIONS", "TUNED", "Fit", "Option", "Run", "named"]
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ HMC = list(
             ("t4", "T4", {}),
             ("t5", "T5", {}),
             ("t6", "T6", {}),
-            ("t12", "T12", {"step_size": 1e-3}, {"chains": 1, "warmup": 3}, {"more": {"num": 3}}),
+            ("t12", "T12", GIVEN, {"chains": 1, "warmup": 3}, {"more": {"num": 3}}),
             ("ranks", "T13", {}, {"warmup": 12}, {"more": {"num": 5}}),
             ("pointer", "T7", {}),
             ("pointer threadsafe", "T7 threadsafe", GIVEN),
@@ -127,25 +127,25 @@ NUTS = list(
         "NUTS",
         CHAINS,
         [
-            *both("t1", "T1", {"max_tree_depth": 6}),
-            *both("t2", "T2", {"max_tree_depth": 6}),
+            *both("t1", "T1", {}),
+            *both("t2", "T2", {}),
             ("t3 shallow", "T3", {"max_tree_depth": 3}),
-            ("mass none", "T2", {"inverse_mass_matrix": None, "max_tree_depth": 5}),
-            ("mass prior", "T2", {"inverse_mass_matrix": "prior", "max_tree_depth": 5}),
+            ("mass none", "T2", {"inverse_mass_matrix": None, "max_tree_depth": 8}),
+            ("mass prior", "T2", {"inverse_mass_matrix": "prior", "max_tree_depth": 8}),
             (
                 "mass adapt",
                 "T2",
-                {"inverse_mass_matrix": "adapt", "max_tree_depth": 4},
+                {"inverse_mass_matrix": "adapt", "max_tree_depth": 8},
                 {"warmup": 150},
             ),
-            ("mass array", "T2", {"inverse_mass_matrix": MASS, "max_tree_depth": 5}),
-            ("step", "T2", {"step_size": 0.02, "max_tree_depth": 5}),
-            ("t4", "T4", {"max_tree_depth": 6}, {}, PREDICTS),
-            ("t5", "T5", {"max_tree_depth": 4}),
-            ("kept warmup", "T1", {"max_tree_depth": 6}, {"keep_warmup": True}),
+            ("mass array", "T2", {"inverse_mass_matrix": MASS, "max_tree_depth": 8}),
+            ("step", "T2", {"step_size": 0.02, "max_tree_depth": 8}),
+            ("t4", "T4", {"max_tree_depth": 8}, {}, PREDICTS),
+            ("t5", "T5", {"max_tree_depth": 6}),
+            ("kept warmup", "T1", {}, {"keep_warmup": True}),
             ("pointer", "T7", {}),
             ("function", "T8 batched", {}),
-            ("array api", "T9", {}),
+            ("array api", "T9", {"max_tree_depth": 3}, {}, {"more": {"num": 5}}),
         ],
     )
 )
@@ -160,22 +160,31 @@ MCLMC = list(
             *both("steps", "T2", STEPS),
             ("minimal norm", "T2", {"integrator": "minimal_norm"}),
             ("array api", "T9", {}),
-            *both("t2", "T2", {}),
+            *both("t2", "T2", {}, {"keep_warmup": True}),
             *both("inputs", "T4", {"inverse_mass_matrix": "inputs"}),
-            ("mass adapt", "T1", {"inverse_mass_matrix": "adapt"}),
+            ("mass adapt", "T1", {"inverse_mass_matrix": "adapt"}, {"warmup": 300}),
             ("mass prior", "T2", {"inverse_mass_matrix": "prior"}),
             ("mass none", "T2", {"inverse_mass_matrix": None}),
-            ("variances", "T1", {"energy_variance": (0.3, 0.01)}),
-            ("no limit", "T2", {"step_limit": None}),
-            *both("adjusted", "T2", {"adjusted": True}, {"warmup": 40, "thin": 1}),
+            ("variances", "T1", {"energy_variance": (0.3, 0.01)}, {"warmup": 600}),
+            ("no limit", "T7", {"step_limit": None}),
+            *both(
+                "adjusted", "T2", {"adjusted": True}, {"warmup": 40, "thin": 1, "keep_warmup": True}
+            ),
             ("adjusted steps", "T2", {**STEPS, "adjusted": True}, {"warmup": 10, "thin": 1}),
             ("pointer", "T7", {}),
             ("function", "T8", {}),
         ],
     )
 )
-# Warmups whose inputs of the tuner are recorded: both scales of layers, and four without.
-TUNED = ("t2 float32", "inputs float64", "mass adapt", "variances", "pointer", "function")
+# Warmups whose inputs of the tuner are recorded: both kinds of scales, and four without.
+TUNED = (
+    "mclmc t2 float32",
+    "mclmc inputs float64",
+    "mclmc mass adapt",
+    "mclmc mass none",
+    "mclmc variances",
+    "mclmc pointer",
+)
 
 NOISY = {"num": 5, "warmup": 20, "thin": 3, "chains": 2, "seed": 13}
 TENS = {"step_size": 1e-4, "batch_size": 10}
@@ -186,7 +195,7 @@ SGMCMC = [
         [
             *both("t2", "T2", TENS),
             ("all rows", "T2", {"step_size": 1e-4, "batch_size": None}),
-            ("rmsprop", "T2", {**TENS, "preconditioner": "rmsprop"}),
+            ("rmsprop", "T2", {**TENS, "preconditioner": "rmsprop"}, {"keep_warmup": True}),
             ("auto", "T1", {"step_size": "auto", "batch_size": 10}),
             ("polynomial", "T2", {**TENS, "schedule": schedules.polynomial(0.55, offset=10.0)}),
             ("cosine", "T2", {**TENS, "schedule": schedules.cosine(35, final=0.1)}),
@@ -217,7 +226,7 @@ SGMCMC = [
         [
             ("t2", "T2", {**TENS, "step_size": 1e-5}),
             ("auto", "T1", {"step_size": "auto", "batch_size": 10}),
-            ("friction", "T2", {**TENS, "step_size": 1e-5, "friction": 0.5}),
+            ("friction", "T2", {**TENS, "step_size": 1e-5, "friction": 0.5}, {"keep_warmup": True}),
             ("ranks", "T13", {**TENS, "step_size": 1e-5}),
         ],
     ),
@@ -226,15 +235,16 @@ SGMCMC = [
         NOISY,
         [
             ("auto", "T1", {"batch_size": 10}),
-            ("step", "T2", {"step_size": 0.01, "batch_size": 10}, {"warmup": 0}),
-            ("cooling", "T2", {"step_size": 0.01, "batch_size": 10}, {"warmup": 40}),
+            ("step", "T2", {**TENS, "step_size": 0.01}, {"warmup": 0}),
+            ("cooling", "T2", {**TENS, "step_size": 0.01}, {"warmup": 40, "keep_warmup": True}),
             ("all rows", "T2", {"step_size": 0.01, "batch_size": None}),
         ],
     ),
 ]
 
 EPOCHS = {"num": 4, "seed": 14}
-ON = {"more": {"num": 7}}  # epochs in all
+ON = {"more": {"num": 3}}
+GO_ON = {"more": {"num": 0, "swag_epochs": 5}}
 BATCH = {"batch_size": 10}
 SWAG = {"num": 3, "swag_epochs": 3, "seed": 14}
 FITS = [
@@ -275,18 +285,18 @@ FITS = [
                 "SWAG",
                 SWAG,
                 [
-                    ("adam", "T2", BATCH, {}, {"more": {"num": 0, "swag_epochs": 5}}),
-                    ("sgd", "T2", {**BATCH, "optimizer": "sgd"}, {}, {"more": {}}),
-                    ("members", "T2", {**BATCH, "members": 2}, {}, {"more": {}}),
+                    ("adam", "T2", BATCH, {}, GO_ON),
+                    ("sgd", "T2", {**BATCH, "optimizer": "sgd"}, {}, GO_ON),
+                    ("members", "T2", {**BATCH, "members": 2}, {}, GO_ON),
                 ],
             ),
             (
                 "LaplaceApproximation",
                 EPOCHS,
                 [
-                    ("t1", "T1", BATCH, {}, {"more": {}, **PREDICTS}),
-                    ("last layer", "T2", {**BATCH, "subset": "last_layer"}, {}, {"more": {}}),
-                    ("evidence", "T1", {**BATCH, "tune_prior": "layers"}, {}, {"more": {}}),
+                    ("t1", "T1", BATCH, {}, {**ON, **PREDICTS}),
+                    ("last layer", "T2", {**BATCH, "subset": "last_layer"}, {}, ON),
+                    ("evidence", "T1", {**BATCH, "tune_prior": "layers"}, {}, ON),
                 ],
             ),
         )
@@ -314,6 +324,11 @@ GROUPS: dict[str, list[Run]] = {
         for target, package in APART.items()
     },
 }
+
+
+def named(name: str) -> Run:
+    """Return a run by its name."""
+    return next(run for some in EVERY.values() for run in some if run.name == name)
 
 
 @dataclass(frozen=True)

@@ -248,7 +248,9 @@ MAKE: dict[str, Callable[..., Any]] = {
 # New inputs and targets of the runs whose predictions are recorded.
 NEW: dict[str, Callable[[], tuple[np.ndarray, np.ndarray]]] = {
     "T1": lambda: table(5, 1, 20),
-    "T2": lambda: tuple(a * part + b for part, a, b in zip(table(5, 6, 20), (5, 10), (3, 0))),
+    "T2": lambda: tuple(
+        a * part + b for part, a, b in zip(table(5, 6, 20), (5, 10), (3, 0), strict=True)
+    ),
     "T3": lambda: (uniform(5, 5, seed=20), labels(5, 3, 21)),
     "T4": lambda: table(5, 2, 20),
 }
