@@ -13,8 +13,9 @@ import numpy as np
 import ribbit as rb
 from benchmarks.harness.framework import Prepared
 from benchmarks.ours.calls import call as prepare_call
+from benchmarks.ours.small_calls import CALLS
 from benchmarks.workloads import networks
-from benchmarks.workloads.calls import Call
+from benchmarks.workloads.calls import Call, SmallCall
 from benchmarks.workloads.langevin import Langevin
 from benchmarks.workloads.leapfrog import Leapfrog
 from benchmarks.workloads.network_gradient import NetworkGradient
@@ -258,6 +259,12 @@ def call(workload: Call) -> Prepared:
     return prepare_call(workload, posterior(of) if isinstance(of, Leapfrog) else classifier(of))
 
 
+def small_call(workload: SmallCall) -> Prepared:
+    """One of the calls on a small network."""
+    rb.set_num_threads(workload.threads)
+    return Prepared(CALLS[workload.name](), lambda _: {}, workload.name)
+
+
 PREPARE = {
     "leapfrog": leapfrog,
     "bbb": bbb,
@@ -266,6 +273,7 @@ PREPARE = {
     "sgld": sgld,
     "network": network,
     "call": call,
+    "small_call": small_call,
     "reparam": reparam,
     "normals": normals,
 }
