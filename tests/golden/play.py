@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import platform
+import re
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,10 +34,16 @@ ELSEWHERE = ("versions", "stopped")
 
 
 def key() -> dict[str, str]:
-    """Return what the last bits of Python's and NumPy's functions depend on."""
-    python = ".".join(platform.python_version_tuple()[:2])
-    libc = " ".join(platform.libc_ver())
-    return {"libc": libc, "machine": platform.machine(), "numpy": np.__version__, "python": python}
+    """Return what last bits depend on: functions of Python and NumPy, AVX-512's reciprocals."""
+    cpu = Path("/proc/cpuinfo")
+    vendor = re.search(r"vendor_id\s*:\s*(\w+)", cpu.read_text() if cpu.exists() else "")
+    return {
+        "libc": " ".join(platform.libc_ver()),
+        "machine": platform.machine(),
+        "numpy": np.__version__,
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "vendor": vendor[1] if vendor else "",
+    }
 
 
 def sha(array: Any) -> str:

@@ -43,6 +43,7 @@ def environment(isa: str) -> dict[str, str]:
         "MKL_CBWR": "COMPATIBLE",
         "NPY_DISABLE_CPU_FEATURES": " ".join(wide),
         "OMP_NUM_THREADS": "1",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
         "OPENBLAS_CORETYPE": "Haswell",
         "OPENBLAS_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join(path),
