@@ -78,7 +78,7 @@ def test_a_sleep_of_ten_percent_is_found(
 
 
 def test_installed_ribbit_against_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    """By the real clock, whose verdict is not judged: both answers are possible beside others."""
+    """The real clock runs, so both answers are right on a busy machine; the table is checked."""
     folder = str(PACKAGE.parent)
     arguments = [folder, folder, "--pairs", "2", "--seconds", "0.001", "--processor"]
     names = ["Posterior(...)", WORKLOAD, "mlp BBB.fit"]

@@ -1,4 +1,4 @@
-"""Predictions of new y from 1,000 draws of a 20-32-1 network, on one thread, beside SciPy's.
+"""Predictions of new y from 1,000 draws of a 20-32-1 network, on one thread, compared with SciPy.
 
 ``extra_info`` has nanoseconds per row and draw, and the bar.
 """
@@ -46,7 +46,7 @@ def data(likelihood: str) -> tuple[Any, Any, Any]:
 
 
 def timed(benchmark: Any, call: Callable[[], Any], rows: int, rounds: int) -> None:
-    """Time a call, once where benchmarks are disabled."""
+    """Time a call, once if benchmarks are disabled."""
     benchmark.pedantic(call, rounds=1 if benchmark.disabled else rounds)
     if not benchmark.disabled:
         seconds = benchmark.stats.stats.min

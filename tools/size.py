@@ -2,7 +2,7 @@
 
 ``python -m tools.size`` prints tables, with ``--json`` the same figures as JSON. "lines" are all
 lines, as ``wc -l`` counts them. "code" leaves out blank lines, comments and docstrings. A package
-or folder counts its own files without those of its subfolders, so the rows add up.
+or folder counts its own files, without its subfolders, so the rows add up.
 """
 
 from __future__ import annotations

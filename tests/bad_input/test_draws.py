@@ -71,7 +71,7 @@ def test_other_positions_predict_and_have_no_statistics(tmp_path):
 
 
 def test_a_summary_is_of_the_positions_that_are_there():
-    """Chains of a run that agree, pulled apart by hand: what the run has monitored is not used."""
+    """Chains that agree are moved apart: the quantities that the run monitored are not used."""
     target = rb.Posterior(
         rb.mlp(1, (), 1), X, X[:, 0], prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
     )

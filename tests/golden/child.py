@@ -15,7 +15,7 @@ from tests.golden.table import GROUPS, OPTIONS, TUNED, named
 
 
 def results(group: str, ranks: Any, seed: int | None) -> dict[str, Any]:
-    """Return the records of a group; `seed` replaces that of every run."""
+    """Return the records of a group; `seed` replaces the seed of every run."""
     if group == "options":
         return {option.name: same_draws.record_of(option) for option in OPTIONS}
     found = {}

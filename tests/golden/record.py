@@ -16,7 +16,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             parts = [records.made(isa, group, Path(folder)) for group in (*GROUPS, "options")]
         found = {name: run for part in parts for name, run in part["runs"].items()}
-        # Their draws are those of another run.
+        # The other options repeat a recorded run.
         stops = {"until": {"stopped": found["until"]["stopped"]}}
         runs = {run.name: found[run.name] for some in GROUPS.values() for run in some}
         records.write(isa, {"key": parts[0]["key"], "runs": runs | stops})

@@ -18,7 +18,7 @@ __all__ = ["BLOCKS", "FOLDER", "MPIEXEC", "SETS", "child", "differences", "made"
 
 FOLDER = Path(__file__).with_name("records")
 BLOCKS = FOLDER / "tuner.npz"  # of avx2
-# avx2 is compared on every machine that has it; the other one where its key is that of the record.
+# avx2 is compared on every machine that has it; the other set if its key is the recorded one.
 SETS = tuple(dict.fromkeys(["avx2", _core.available_isas()[-1]]))
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 OPEN_MPI = {

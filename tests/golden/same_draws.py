@@ -1,6 +1,6 @@
 """Ways to make the draws of a recorded run: threads, stores, restarts, the C library.
 
-A way returns draws whose positions and statistics must be those of the record. "no draws" has
+A way returns draws whose positions and statistics must equal the record. "no draws" has
 statistics alone; "until" has more draws than the record, and tells where it stopped.
 """
 
@@ -141,7 +141,7 @@ WAYS: dict[str, Callable[[Run, rb.Sampler], Any]] = {
 
 
 def record_of(option: Option) -> dict[str, Any]:
-    """Return fields that must be those of the record of the option's run."""
+    """Return the fields that must equal the record of the option's run."""
     run = named(option.run)
     sampler = getattr(rb, run.kernel)(targets.make(run.target), **run.options)
     found = WAYS[option.name](run, sampler)

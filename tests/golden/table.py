@@ -1,6 +1,6 @@
 """The recorded runs as data: 114 with a record, and 12 that must give the draws of one of them.
 
-A renamed option or argument is renamed here alone. Names of runs are those of the records.
+A renamed option or argument is renamed here alone. The records use the same names of runs.
 
 Some features went before the first record was made, or never were:
 

@@ -1,6 +1,6 @@
-"""What MCLMC's tuner is given in each block of a warmup, and what it finds.
+"""Inputs and outputs of MCLMC's tuner in each block of a warmup.
 
-A tuner is judged block by block: it gets the recorded inputs, and must find the recorded outputs.
+A tuner is checked block by block: it gets the recorded inputs, and must find the recorded outputs.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ LAWS = [
 
 
 def wrong_levels(found, df, mean, width):
-    """Levels whose quantile is not within 1e-9 sd of where SciPy's mixture has it.
+    """Return levels whose quantile is more than 1e-9 sd from SciPy's.
 
     Its distribution function, summed in float64, is known to 1e-13 of a level.
     """
@@ -119,7 +119,7 @@ def test_crps_of_normals_is_the_closed_form(sizes, alike):
 
 
 def test_crps_of_sharp_normals_is_the_closed_form():
-    """Where means of draws spread over 1e3 to 1e5 sds."""
+    """Means of draws spread over 1e3 to 1e5 sds."""
     rng = rng_of("sharp")
     for sd in (1e-3, 1e-5):
         mean = rng.normal(size=(300, 1))
@@ -331,7 +331,7 @@ def test_other_libraries_have_the_same_law(kind):
 @pytest.mark.parametrize("df", [NORMAL, 4.0])
 @pytest.mark.parametrize("unit", [2.0**530, 2.0**-400])
 def test_units_are_free(df, unit):
-    """Where squares overflow, or vanish."""
+    """Squares overflow or underflow."""
     rng, y = rng_of("units"), np.full((3, 1), 0.2)
     for size in (5, 300):
         mean, width = rng.normal(size=(size, 3)), np.ones((size, 1))

@@ -245,7 +245,7 @@ class LaplaceFit(Fit):
         The Gauss-Newton curvature is that of the network linearized at the mean, so that its
         Gaussian belongs to f(x, mean) + J(x) (theta - mean), whose predictions are the better ones
         (Immer et al. 2021a, section 3). With Gaussian noise of known sd they are normal in closed
-        form. A learned noise is integrated over its own distribution (with
+        form. A learned noise is integrated by 64 equal parts of its distribution (with
         ``subset="last_layer"`` it stays at its mode). Other likelihoods average over draws.
 
         Parameters

@@ -17,15 +17,17 @@ __all__ = ["NormalPrediction"]
 
 
 class NormalPrediction(Prediction):
-    """What normal weights of a linearized network say about y at inputs x, without draws.
+    """Predictions of a linearized network with normal weights, in closed form.
 
-    Mean, intervals, cdf, crps and log likelihood are those of the normal distribution of y, to
-    rounding; the function has its own sd, ``epistemic_std``. :meth:`sample` draws weights.
+    With a known noise y is normal, and mean, intervals, cdf, crps and log likelihood are exact to
+    rounding. A learned noise makes y a mixture of 64 normals, one for each equal part of the
+    distribution of the noise; mean and sd are exact. ``epistemic_std`` is the sd of the function.
 
     Parameters
     ----------
     predictive : NormalNetwork
-        Gives y as few draws, ``draws()``, and by ``spread(x)`` mean and sd of the function, (N, K).
+        ``draws()`` stand for the distribution of the noise. ``spread(x)`` returns mean and sd of
+        the function, (N, K).
     x : (N, ...) array
     by_draws : function
         Returns the same as a mixture over draws.

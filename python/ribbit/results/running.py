@@ -462,13 +462,14 @@ def by_chain(
         if result is None:
             result = np.empty((chains, -(-draws // every), *part.shape[1:]), part.dtype)
         result[numbers % chains, numbers // chains] = part
+    assert result is not None, "no draws"
     return np.asarray(result)
 
 
 def of_draws(
     predictive: Any, method: str, numbers: Numbers, theta: Array, *data: Array, row: int = 0
 ) -> Iterator[Any]:
-    """Yield a method's result for draws, for each run of consecutive numbers if numbers count."""
+    """Yield a method's result: for all draws, or per run of numbers if `numbered` is set."""
     ask = getattr(predictive, method)
     if not getattr(predictive, "numbered", False):
         yield ask(theta, *data)
