@@ -35,15 +35,13 @@ CASES = {
         lambda: HMC.init(np.zeros(TARGET.dim), random_state=1)
     ),
     "[HMC] expected target, got none": lambda: rb.HMC(),
-    "[HMC] expected target_acceptance=, got target_accept_prob=": (
+    "[HMC] expected target_accept=, got target_accept_prob=": (
         lambda: rb.HMC(TARGET, target_accept_prob=0.9)
     ),
     "[HMC] expected num_draws= in sample(...), got num_samples=": (
         lambda: rb.HMC(TARGET, num_samples=9)
     ),
-    "[NUTS] expected target_acceptance=, got adapt_delta=": (
-        lambda: rb.NUTS(TARGET, adapt_delta=0.9)
-    ),
+    "[NUTS] expected target_accept=, got adapt_delta=": (lambda: rb.NUTS(TARGET, adapt_delta=0.9)),
     "[SGLD] expected step_size=, batch_size=, got lr=, batchsize=": (
         lambda: rb.SGLD(TARGET, lr=1e-3, batchsize=2)
     ),

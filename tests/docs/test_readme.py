@@ -102,7 +102,7 @@ def test_the_first_example_is_for_a_raw_table():
         assert word in code
     assert "](docs/start/next.md)" in text[first.end() :]
     after = " ".join(NEXT.read_text(encoding="utf-8").split("```")[0].split())
-    words = '"not converged"', "resume=draws", "target_acceptance", "ensemble of modes"
+    words = '"not converged"', "resume=draws", "target_accept", "ensemble of modes"
     for word in (*words, "Categorical()", "wider prior", "from_torch("):
         assert word in after
 

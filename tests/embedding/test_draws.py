@@ -183,7 +183,7 @@ def test_step_sizes_that_are_found(name, warmup, length):
     """Dual averaging, short trajectories while it begins; then a run with what was found."""
     target = TARGETS[name]()
     ours, start = lib.posterior(target), target.init(SEED, 3)
-    sampler = rb.HMC(target, target_acceptance=0.8, jitter=0.1, **length)
+    sampler = rb.HMC(target, target_accept=0.8, jitter=0.1, **length)
     expected = sampler.sample(5, warmup=warmup, chains=3, seed=SEED, init=start, progress=False)
     named = {key.replace("num_leapfrog", "num"): value for key, value in length.items()}
     found, common = np.zeros(3), {"seed": SEED, "jitter": 0.1, **named}
@@ -205,7 +205,7 @@ def test_step_sizes_that_are_found(name, warmup, length):
 def test_step_sizes_of_full_trajectories_alone():
     """Where the average of all of warmup lags behind them."""
     target = regression(likelihood=rb.Gaussian(0.03))
-    sampler = rb.HMC(target, target_acceptance=0.8, trajectory_length=1.0)
+    sampler = rb.HMC(target, target_accept=0.8, trajectory_length=1.0)
     start, found = target.init(SEED, 3), np.zeros(3)
     state = sampler.init(start, seed=SEED, warmup=510)
     for _ in range(509):

@@ -192,7 +192,7 @@ def test_horseshoe():
     numbers = 0.3, 0.6, 8.0
     prior = {"*.weight": rb.Horseshoe(*numbers, per="input"), "*.bias": rb.Normal(1.0)}
     t = rb.Posterior(rb.mlp(inputs, (), 1), x, y, prior=prior, likelihood=rb.Gaussian(sd))
-    draws = rb.HMC(t, target_acceptance=0.98).sample(6_000, chains=4, seed=17, progress=False)
+    draws = rb.HMC(t, target_accept=0.98).sample(6_000, chains=4, seed=17, progress=False)
     views = t.unravel(draws.positions.astype(np.float64))
     shared, slab = views["log_global.0.weight"], views["log_slab.0.weight"]
     w2 = np.mean(views["0.weight"][..., 0] ** 2, axis=2)

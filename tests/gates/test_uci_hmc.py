@@ -49,7 +49,7 @@ def run_once(folder, name, split, seed):
         prior=rb.Normal(0.7),
         likelihood=rb.Gaussian(),
     )
-    hmc = rb.HMC(target, step_size="auto", trajectory_length=1.1, target_acceptance=0.8)
+    hmc = rb.HMC(target, step_size="auto", trajectory_length=1.1, target_accept=0.8)
     begin = time.perf_counter()
     draws = hmc.sample(80, warmup=80, chains=4, seed=seed, progress=False)
     seconds = time.perf_counter() - begin

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,10 @@ OPEN_MPI = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
 }
 PATIENCE = 300.0  # seconds
+# Settings that have another name since they were recorded.
+RENAMED = {
+    "target_acceptance": "target_accept",
+}
 
 
 def environment(isa: str) -> dict[str, str]:
@@ -82,9 +87,23 @@ def made(isa: str, group: str, folder: Path, *more: str) -> dict[str, Any]:
 
 
 def read(isa: str) -> dict[str, Any] | None:
-    """Return the record of an instruction set; None: there is none."""
+    """Return the record of an instruction set, settings by their new names; None: there is none."""
     file = FOLDER / f"{isa}.json"
-    return json.loads(file.read_text()) if file.exists() else None
+    if not file.exists():
+        return None
+    record = json.loads(file.read_text())
+    for run in record["runs"].values():
+        settings = run.get("settings", {})
+        for old in RENAMED.keys() & settings:
+            settings[RENAMED[old]] = settings.pop(old)
+        if "warnings" in run:
+            run["warnings"] = [_renamed(text) for text in run["warnings"]]
+    return record
+
+
+def _renamed(text: str) -> str:
+    """Return a text with the new names of settings."""
+    return re.sub(r"\b\w+(?==)", lambda found: RENAMED.get(found[0], found[0]), text)
 
 
 def write(isa: str, record: dict[str, Any]) -> None:

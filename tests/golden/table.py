@@ -99,7 +99,7 @@ HMC = list(
             ("mass array", "T2", {**GIVEN, "inverse_mass_matrix": MASS}),
             ("jitter", "T2", {**GIVEN, "jitter": 0.3}),
             ("jitter auto", "T2", {"jitter": 0.3}),
-            ("target acceptance", "T2", {"target_acceptance": 0.8}),
+            ("target acceptance", "T2", {"target_accept": 0.8}),
             ("cap", "T2", {"step_size": 0.01, "max_num_leapfrog_steps": 4}),
             ("diverging", "T2", {"step_size": 3.0, "num_leapfrog_steps": 3}, {"num": 10}),
             ("lost", "T2", {"step_size": 1e25, "num_leapfrog_steps": 3}, {"num": 10}),

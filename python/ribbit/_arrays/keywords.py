@@ -23,7 +23,7 @@ _OTHERS = {
     "thin": "thinning thin_by num_thin keep_every",
     "seed": "random_state random_seed rng_seed rng rng_key key prng_key generator",
     "random_state": "seed random_seed rng_seed rng rng_key key generator",
-    "target_acceptance": "target_accept target_accept_prob target_accept_rate acceptance_rate "
+    "target_accept": "target_acceptance target_accept_prob target_accept_rate acceptance_rate "
     "target_acceptance_rate adapt_delta delta accept_prob",
     "step_size": "epsilon eps stepsize step lr learning_rate step_scale scaling",
     "learning_rate": "lr eta step_size learning_rate_init stepsize eps epsilon",

@@ -379,7 +379,7 @@ _ADVICE = {
     "step": ("Use a smaller step_size, or step_size='auto' with a longer warmup.",
         "Use a longer warmup=, or method='mclmc'."),
     "divergent": ("Start a new run with a smaller step_size, or with step_size='auto', "
-        "target_acceptance=0.95 and a longer warmup (resume= keeps the step).",
+        "target_accept=0.95 and a longer warmup (resume= keeps the step).",
         "Use a longer warmup=, or method='mclmc'."),
     "stuck": ("Start elsewhere (networks: init='ensemble'), or use another seed.",
         "Use another random_state."),

@@ -145,7 +145,7 @@ def test_step_size_reaches_the_target_acceptance():
     """
     options = {"num_leapfrog_steps": 3, "jitter": 0.3}
     target, start = Gaussian(np.ones(50)), np.zeros((8, 50))
-    hmc = HMC(target, step_size="auto", target_acceptance=0.7, **options)
+    hmc = HMC(target, step_size="auto", target_accept=0.7, **options)
     draws = hmc.sample(300, warmup=300, init=start, seed=1)
     assert abs(draws.stats["acceptance_rate"].mean() - 0.7) < 0.1
     larger = HMC(target, step_size=1.5 * draws.state.step_size, **options)

@@ -187,7 +187,7 @@ def test_jitter_changes_step_size_but_not_length():
         ({"jitter": -0.1}, ValueError, "jitter"),
         ({"randomize": "normal"}, ValueError, "'uniform'"),
         ({"randomize": True}, TypeError, "randomize"),
-        ({"target_acceptance": 1.0}, ValueError, "target_acceptance"),
+        ({"target_accept": 1.0}, ValueError, "target_accept"),
         ({"max_num_leapfrog_steps": 0}, ValueError, "max_num_leapfrog_steps"),
         ({"divergence_threshold": 0.0}, ValueError, "divergence_threshold"),
     ],

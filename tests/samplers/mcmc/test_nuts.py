@@ -291,7 +291,7 @@ def test_options():
         {"step_size": 0.0},
         {"inverse_mass_matrix": "prior"},
         {"inverse_mass_matrix": [1.0]},
-        {"target_acceptance": 1.0},
+        {"target_accept": 1.0},
         {"divergence_threshold": -1.0},
     ):
         with pytest.raises(ValueError, match=r"^\[NUTS\] expected .*got"):

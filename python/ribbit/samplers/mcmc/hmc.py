@@ -84,7 +84,7 @@ class HMC(Sampler):
     jitter : float
         In [0, 1): the step size of every draw and chain is multiplied by uniform(1 - jitter,
         1 + jitter); the number of steps stays.
-    target_acceptance : float
+    target_accept : float
         What "auto" aims for. At lower ones a chain may stick where the density is narrow.
     max_num_leapfrog_steps : int, optional
         Cap of every trajectory, with a warning and the statistic "capped". Default 100,000; where
@@ -142,7 +142,7 @@ class HMC(Sampler):
         randomize: str | None = "uniform",
         inverse_mass_matrix: Array | str | None = None,
         jitter: float = 0.0,
-        target_acceptance: float = 0.9,
+        target_accept: float = 0.9,
         max_num_leapfrog_steps: int | None = None,
         divergence_threshold: float = 1000.0,
     ) -> None:
@@ -161,7 +161,7 @@ class HMC(Sampler):
                 trajectory_length=trajectory_length,
                 randomize=randomize,
                 jitter=jitter,
-                target_acceptance=target_acceptance,
+                target_accept=target_accept,
                 max_num_leapfrog_steps=max_num_leapfrog_steps,
                 divergence_threshold=divergence_threshold,
             )
@@ -174,7 +174,7 @@ class HMC(Sampler):
             num_leapfrog_steps=num_leapfrog_steps,
             randomize=randomize,
             inverse_mass_matrix=inverse_mass_matrix,
-            target_acceptance=target_acceptance,
+            target_accept=target_accept,
             max_num_leapfrog_steps=max_num_leapfrog_steps,
         )
         # Tuning arrays of the state adopted last, by identity; a cache, not state of the chains.
@@ -190,7 +190,7 @@ class HMC(Sampler):
             if inverse_mass_matrix is None or isinstance(inverse_mass_matrix, str)
             else to_host(inverse_mass_matrix).tolist(),
             "jitter": self._jitter,
-            "target_acceptance": tuning.target_acceptance,
+            "target_accept": tuning.target_accept,
             "max_num_leapfrog_steps": tuning.max_steps,
             "divergence_threshold": self._threshold,
         }

@@ -100,7 +100,7 @@ class MCLMC(Sampler):
         None: ones.
     integrator : {"leapfrog", "minimal_norm"}
         The second has two gradients in a step and takes steps more than twice as long.
-    target_acceptance : float
+    target_accept : float
         What adjusted chains aim for.
     max_num_leapfrog_steps : int
         Cap of an adjusted trajectory, with the statistic "capped".
@@ -142,7 +142,7 @@ class MCLMC(Sampler):
         decoherence_length: float | str = "auto",
         inverse_mass_matrix: Array | str | None = "auto",
         integrator: str = "leapfrog",
-        target_acceptance: float = 0.9,
+        target_accept: float = 0.9,
         max_num_leapfrog_steps: int = 100_000,
         divergence_threshold: float = 1000.0,
         batch_size: None = None,
@@ -189,7 +189,7 @@ class MCLMC(Sampler):
             step_limit=limit,
         )
         dynamics = Dynamics(density, checks.choice(name, "integrator", integrator, GRADIENTS))
-        target_acceptance = checks.fraction(name, "target_acceptance", target_acceptance)
+        target_accept = checks.fraction(name, "target_accept", target_accept)
         most = checks.integer(
             name, "max_num_leapfrog_steps", max_num_leapfrog_steps, minimum=1, maximum=2**31
         )
@@ -200,7 +200,7 @@ class MCLMC(Sampler):
                 density,
                 dynamics,
                 tuning,
-                target_acceptance=target_acceptance,
+                target_accept=target_accept,
                 max_steps=most,
                 threshold=threshold,
             )
@@ -223,7 +223,7 @@ class MCLMC(Sampler):
             else tuning.length,
             "inverse_mass_matrix": to_host(self._mass).tolist() if mass == "given" else mass,
             "integrator": dynamics.integrator,
-            "target_acceptance": target_acceptance,
+            "target_accept": target_accept,
             "max_num_leapfrog_steps": most,
             "divergence_threshold": threshold,
         }

@@ -186,7 +186,7 @@ class Adjusted:
     dynamics : Dynamics
     tuning : EnergyTuning
         What is fixed and what is adapted; its variance is not looked at.
-    target_acceptance : float
+    target_accept : float
     max_steps : int
     threshold : float
         A larger energy error flags a transition as diverging.
@@ -213,12 +213,12 @@ class Adjusted:
         dynamics: Dynamics,
         tuning: EnergyTuning,
         *,
-        target_acceptance: float,
+        target_accept: float,
         max_steps: int,
         threshold: float,
     ) -> None:
         self._density, self._dynamics, self.tuning = density, dynamics, tuning
-        self._target_acceptance, self._max_steps = target_acceptance, max_steps
+        self._target_acceptance, self._max_steps = target_accept, max_steps
         self._threshold = threshold
 
     def start(self, state: MicrocanonicalState, guard: InterruptGuard | None) -> dict[str, Any]:

@@ -74,7 +74,7 @@ class NUTS(Sampler):
         seeds): on a 3-5-5-1 network with learned noise 1.2 to 1.4 times the effective draws per
         gradient and 0.5 % instead of 6 % divergent; on 50 hidden units no difference beyond that
         of the seeds.
-    target_acceptance : float
+    target_accept : float
         What a step size of "auto" aims for.
     divergence_threshold : float
         A larger energy error ends a trajectory and flags the draw as diverging.
@@ -127,7 +127,7 @@ class NUTS(Sampler):
         step_size: float | Array | str = "auto",
         max_tree_depth: int = 10,
         inverse_mass_matrix: Array | str | None = "auto",
-        target_acceptance: float = 0.8,
+        target_accept: float = 0.8,
         divergence_threshold: float = 1000.0,
     ) -> None:
         density = Density(target, function="NUTS")
@@ -144,7 +144,7 @@ class NUTS(Sampler):
                 target,
                 step_size=step_size,
                 max_tree_depth=max_tree_depth,
-                target_acceptance=target_acceptance,
+                target_accept=target_accept,
                 divergence_threshold=divergence_threshold,
             )
         self._tuning = tuning = Tuning(
@@ -154,7 +154,7 @@ class NUTS(Sampler):
             num_leapfrog_steps=1,
             randomize=None,
             inverse_mass_matrix="adapt" if self._auto_mass else inverse_mass_matrix,
-            target_acceptance=target_acceptance,
+            target_accept=target_accept,
             max_num_leapfrog_steps=1,
             function="NUTS",
         )
@@ -169,7 +169,7 @@ class NUTS(Sampler):
             "inverse_mass_matrix": inverse_mass_matrix
             if inverse_mass_matrix is None or isinstance(inverse_mass_matrix, str)
             else to_host(inverse_mass_matrix).tolist(),
-            "target_acceptance": tuning.target_acceptance,
+            "target_accept": tuning.target_accept,
             "divergence_threshold": self._threshold,
         }
 

@@ -68,13 +68,13 @@ class Tuning:
         num_leapfrog_steps: int | None,
         randomize: str | None,
         inverse_mass_matrix: Array | str | None,
-        target_acceptance: float,
+        target_accept: float,
         max_num_leapfrog_steps: int | None,
         function: str = "HMC",
     ) -> None:
         self._density = density
         self._function = function
-        self.target_acceptance = checks.fraction(function, "target_acceptance", target_acceptance)
+        self.target_accept = checks.fraction(function, "target_accept", target_accept)
         self.step_size = hmc_options.step_size(step_size, function)
         nothing_given = (
             self.step_size is None and trajectory_length is None and num_leapfrog_steps is None
@@ -222,7 +222,7 @@ class Tuning:
         mass = state.inverse_mass
         if dual is not None:
             full = settles and not self._short(done - 1, state.warmup)
-            dual = dual.update(to_host(acceptance), self.target_acceptance, settled=full)
+            dual = dual.update(to_host(acceptance), self.target_accept, settled=full)
         if welford is not None:
             first, ends = windows(state.warmup)
             if first < done <= max(ends, default=0):
@@ -280,7 +280,7 @@ class Tuning:
             "most": self.max_steps,
             "brief": _SHORT,
             "brief_until": max(0, math.ceil(warmup - self._left(warmup))) if brief else 0,
-            "target": self.target_acceptance,
+            "target": self.target_accept,
             "length": self.length or 0.0,
             "most_on_average": self._most_on_average,
         }
