@@ -79,7 +79,7 @@ class Ours(Run):
         """`count` draws of every chain."""
         how: dict[str, Any] = {"resume": self.state}
         if self.state is None:
-            how = {"chains": self.problem.chains, "seed": self.seed, "keep_warmup": True}
+            how = {"chains": self.problem.chains, "seed": self.seed, "save_warmup": True}
             how |= self.arguments
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of chains that do not agree yet: this judges them

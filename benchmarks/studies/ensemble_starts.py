@@ -180,7 +180,7 @@ def run_hmc(
 
     begin = time.perf_counter()
     draws = sampler.sample(
-        first, init="ensemble", chains=CHAINS, seed=seed, progress=False, keep_warmup=True
+        first, init="ensemble", chains=CHAINS, seed=seed, progress=False, save_warmup=True
     )
     assert draws.warmup_stats is not None
     used = taken(draws) + int(np.sum(draws.warmup_stats["n_steps"]))

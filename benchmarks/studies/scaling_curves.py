@@ -226,7 +226,7 @@ def draw(kind: str, count: int) -> Run:
     options = {"warmup": 0, "chains": 1, "init": target.init(seed=1), "progress": False}
     if kind == "kept":
         return lambda: hmc.sample(count, **options).predict(x).mean
-    options |= {"predict_at": x, "keep_draws": False}
+    options |= {"predict_at": x, "save_draws": False}
     return lambda: hmc.sample(count, **options).prediction.mean
 
 

@@ -43,7 +43,7 @@ def close(a, b, **tolerance):
         ({"step_size": 0.2, "trajectory_length": 0.9, "jitter": 0.2}, {"chains": 2, "thin": 3}),
         ({"step_size": "auto", "inverse_mass_matrix": "adapt"}, {"chains": 2, "warmup": 25}),
         ({"step_size": 0.3, "inverse_mass_matrix": [1.0, 4.0, 0.1]}, {"init": [0.1, 0.2, 0.3]}),
-        ({"step_size": 0.2, "num_leapfrog_steps": 4}, {"keep_draws": False}),
+        ({"step_size": 0.2, "num_leapfrog_steps": 4}, {"save_draws": False}),
     ],
 )
 def test_a_run_is_that_on_numpy(options, arguments):
@@ -80,7 +80,7 @@ def test_predictions_without_draws(monkeypatch):
     """Of some of them: what is kept, thinned and joined stays in the library of the run."""
     monkeypatch.setattr("ribbit.results.running._KEPT", 400)
     options = {"step_size": 0.2, "num_leapfrog_steps": 1}
-    a, b = pair(options, thin=2, chains=2, keep_draws=False)
+    a, b = pair(options, thin=2, chains=2, save_draws=False)
     p, q = a.prediction, b.prediction
     assert p.running._thin == q.running._thin > 1
     close(p.mean_quantile([0.1, 0.9]), q.mean_quantile([0.1, 0.9]), rtol=1e-2, atol=1e-3)

@@ -239,7 +239,7 @@ MISTAKES: dict[str, tuple[Callable[[Any], Any], str]] = {
         "same chains",
     ),
     "warmup": (
-        lambda group: rb.HMC(posterior(group)).sample(2, keep_warmup=group.rank == 1, warmup=3),
+        lambda group: rb.HMC(posterior(group)).sample(2, save_warmup=group.rank == 1, warmup=3),
         "same keep warmup",
     ),
     "limits": (
@@ -347,7 +347,7 @@ def test_with_a_folder_rank_0_has_the_draws(tmp_path: Path) -> None:
 def test_statistics_of_a_run_that_goes_on_are_whole_on_every_rank(tmp_path: Path) -> None:
     def program(group: Any) -> Any:
         hmc = rb.HMC(posterior(group), step_size=0.01, num_leapfrog_steps=3)
-        options = {"warmup": 4, "chains": 2, "store": tmp_path / "run", "keep_warmup": True}
+        options = {"warmup": 4, "chains": 2, "store": tmp_path / "run", "save_warmup": True}
         found = []
         # Eight calls of one step each, the rest, a folder that is complete.
         for seconds in (*[1e-9] * 8, None, None):
@@ -360,7 +360,7 @@ def test_statistics_of_a_run_that_goes_on_are_whole_on_every_rank(tmp_path: Path
     assert [len(one["lp"][0]) for one, _, _ in first] == [0, 0, 0, 0, 1, 2, 3, 4, 12, 12]
     for one, other in zip(first, second, strict=True):
         assert one[1] == other[1]
-        assert one[2] == {**other[2], "keep_draws": True}
+        assert one[2] == {**other[2], "save_draws": True}
         for name, values in one[0].items():
             np.testing.assert_array_equal(values, other[0][name])
 

@@ -61,7 +61,7 @@ def line(folder: Path, stop: int | None = None) -> rb.Draws:
             chains=2,
             seed=2,
             predict_at=AT,
-            keep_warmup=True,
+            save_warmup=True,
             progress=False,
             store=rb.Store(folder, flush_seconds=1e3),
         )

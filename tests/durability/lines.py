@@ -36,7 +36,7 @@ LINES: dict[str, Any] = {
     "hmc": lambda s: _sample(
         rb.HMC(posterior(), step_size="auto", num_leapfrog_steps=5),
         s,
-        keep_warmup=True,
+        save_warmup=True,
         predict_at=(AT, np.zeros(3)),
     ),
     "hmc, until": lambda s: rb.HMC(posterior(), step_size=0.01, num_leapfrog_steps=20).sample(
@@ -53,7 +53,7 @@ LINES: dict[str, Any] = {
         s,
         num_draws=700,
         predict_at=AT,
-        keep_draws=False,
+        save_draws=False,
     ),
     "nuts": lambda s: _sample(rb.NUTS(posterior(), max_tree_depth=4), s),
     "mclmc": lambda s: _sample(rb.MCLMC(posterior()), s, warmup=300, thin=3),

@@ -86,7 +86,7 @@ def test_others_read_the_folder(tmp_path: Path) -> None:
     import zarr
 
     xarray = pytest.importorskip("xarray")
-    draws = _hmc().sample(40, keep_warmup=True, store=tmp_path / "run", **CALL)
+    draws = _hmc().sample(40, save_warmup=True, store=tmp_path / "run", **CALL)
     group = zarr.open_group(str(tmp_path / "run"), mode="r")
     assert np.array_equal(group["posterior/theta"][...], draws.positions)
     assert np.array_equal(group["sample_stats/diverging"][...], draws.stats["diverging"])

@@ -31,7 +31,7 @@ OTHERS = {
     "seed=2": lambda s: _hmc().sample(20, store=s, **{**CALL, "seed": 2}),
     "chains=3": lambda s: _hmc().sample(20, store=s, **{**CALL, "chains": 3}),
     "thin=2": lambda s: _hmc().sample(20, store=s, thin=2, **CALL),
-    "keep_warmup=True": lambda s: _hmc().sample(20, store=s, keep_warmup=True, **CALL),
+    "save_warmup=True": lambda s: _hmc().sample(20, store=s, save_warmup=True, **CALL),
     "step_size='0.03'": lambda s: _hmc(step_size=0.03).sample(20, store=s, **CALL),
     "sampler='NUTS'": lambda s: rb.NUTS(posterior(), step_size=0.02).sample(20, store=s, **CALL),
     "init=": lambda s: _hmc().sample(20, store=s, init=posterior().init(seed=7), **CALL),

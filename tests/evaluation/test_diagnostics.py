@@ -298,7 +298,7 @@ def test_draws_without_positions():
         lambda: diagnostics.predictive_rhat(draws, np.zeros((2, 1))),
         lambda: diagnostics.predictive_ess(draws, np.zeros((2, 1))),
     ):
-        with pytest.raises(ValueError, match="keep_draws"):
+        with pytest.raises(ValueError, match="save_draws"):
             call()
     foreign = SimpleNamespace(positions=np.zeros((4, 9, 2)), predictive=None)
     with pytest.raises(TypeError, match=r"\[predictive_rhat\] expected draws of a target with"):

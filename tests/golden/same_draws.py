@@ -57,7 +57,7 @@ def resumed_at_a_draw(run: Run, sampler: rb.Sampler) -> Any:
 def resumed_in_warmup(run: Run, sampler: rb.Sampler) -> Any:
     """Return draws of a run that went on from the midst of warmup."""
     # Kept warmup makes its transitions one by one.
-    first = sampled(sampler, run.call, keep_warmup=True, **BRIEF)
+    first = sampled(sampler, run.call, save_warmup=True, **BRIEF)
     assert 0 < first.state.step < run.call["warmup"]
     return sampled(sampler, {"num": run.call["num"]}, resume=first)
 
@@ -70,7 +70,7 @@ def predict_at(run: Run, sampler: rb.Sampler) -> Any:
 def no_draws(run: Run, sampler: rb.Sampler) -> Any:
     """Return statistics of a run that keeps no draws."""
     x, _ = targets.NEW[run.target.split()[0]]()
-    return {"stats": sampled(sampler, run.call, predict_at=x, keep_draws=False).stats}
+    return {"stats": sampled(sampler, run.call, predict_at=x, save_draws=False).stats}
 
 
 def until(run: Run, sampler: rb.Sampler) -> Any:

@@ -106,7 +106,7 @@ HMC = list(
             ("thin", "T2", {}, {"thin": 3, "warmup": 37}),
             ("no warmup", "T2", GIVEN, {"warmup": 0}),
             ("warmup of 12", "T2", {}, {"warmup": 12}),
-            ("kept warmup", "T1", {}, {"keep_warmup": True}),
+            ("kept warmup", "T1", {}, {"save_warmup": True}),
             ("chain ids", "T2", GIVEN, {"chains": [4, 2]}),
             ("tempered", "T2 tempered", {}),
             ("t4", "T4", {}),
@@ -142,7 +142,7 @@ NUTS = list(
             ("step", "T2", {"step_size": 0.02, "max_tree_depth": 8}),
             ("t4", "T4", {"max_tree_depth": 8}, {}, PREDICTS),
             ("t5", "T5", {"max_tree_depth": 6}),
-            ("kept warmup", "T1", {}, {"keep_warmup": True}),
+            ("kept warmup", "T1", {}, {"save_warmup": True}),
             ("pointer", "T7", {}),
             ("function", "T8 batched", {}),
             ("array api", "T9", {"max_tree_depth": 3}, {}, {"more": {"num": 5}}),
@@ -160,7 +160,7 @@ MCLMC = list(
             *both("steps", "T2", STEPS),
             ("minimal norm", "T2", {"integrator": "minimal_norm"}),
             ("array api", "T9", {}),
-            *both("t2", "T2", {}, {"keep_warmup": True}),
+            *both("t2", "T2", {}, {"save_warmup": True}),
             *both("inputs", "T4", {"inverse_mass_matrix": "inputs"}),
             ("mass adapt", "T1", {"inverse_mass_matrix": "adapt"}, {"warmup": 300}),
             ("mass prior", "T2", {"inverse_mass_matrix": "prior"}),
@@ -168,7 +168,7 @@ MCLMC = list(
             ("variances", "T1", {"energy_variance": (0.3, 0.01)}, {"warmup": 600}),
             ("no limit", "T7", {"step_limit": None}),
             *both(
-                "adjusted", "T2", {"adjusted": True}, {"warmup": 40, "thin": 1, "keep_warmup": True}
+                "adjusted", "T2", {"adjusted": True}, {"warmup": 40, "thin": 1, "save_warmup": True}
             ),
             ("adjusted steps", "T2", {**STEPS, "adjusted": True}, {"warmup": 10, "thin": 1}),
             ("pointer", "T7", {}),
@@ -195,7 +195,7 @@ SGMCMC = [
         [
             *both("t2", "T2", TENS),
             ("all rows", "T2", {"step_size": 1e-4, "batch_size": None}),
-            ("rmsprop", "T2", {**TENS, "preconditioner": "rmsprop"}, {"keep_warmup": True}),
+            ("rmsprop", "T2", {**TENS, "preconditioner": "rmsprop"}, {"save_warmup": True}),
             ("auto", "T1", {"step_size": "auto", "batch_size": 10}),
             ("polynomial", "T2", {**TENS, "schedule": schedules.polynomial(0.55, offset=10.0)}),
             ("cosine", "T2", {**TENS, "schedule": schedules.cosine(35, final=0.1)}),
@@ -226,7 +226,7 @@ SGMCMC = [
         [
             ("t2", "T2", {**TENS, "step_size": 1e-5}),
             ("auto", "T1", {"step_size": "auto", "batch_size": 10}),
-            ("friction", "T2", {**TENS, "step_size": 1e-5, "friction": 0.5}, {"keep_warmup": True}),
+            ("friction", "T2", {**TENS, "step_size": 1e-5, "friction": 0.5}, {"save_warmup": True}),
             ("ranks", "T13", {**TENS, "step_size": 1e-5}),
         ],
     ),
@@ -236,7 +236,7 @@ SGMCMC = [
         [
             ("auto", "T1", {"batch_size": 10}),
             ("step", "T2", {**TENS, "step_size": 0.01}, {"warmup": 0}),
-            ("cooling", "T2", {**TENS, "step_size": 0.01}, {"warmup": 40, "keep_warmup": True}),
+            ("cooling", "T2", {**TENS, "step_size": 0.01}, {"warmup": 40, "save_warmup": True}),
             ("all rows", "T2", {"step_size": 0.01, "batch_size": None}),
         ],
     ),

@@ -48,7 +48,7 @@ def known():
         likelihood=rb.Gaussian(),
         standardize=True,
     )
-    draws = sample(target, keep_warmup=True)
+    draws = sample(target, save_warmup=True)
     return x, y, draws, draws.to_datatree(x, y, predict_at=x[:7], seed=5)
 
 
@@ -171,7 +171,7 @@ def test_what_does_not_fit_is_refused(known):
     with pytest.raises(TypeError, match=r"\[Draws.to_datatree\] expected draws of a target with"):
         plain.to_datatree(x, y)
     _, _, target = regression()
-    gone = sample(target, 4, keep_draws=False, predict_at=x)
+    gone = sample(target, 4, save_draws=False, predict_at=x)
     with pytest.raises(ValueError, match=r"\[Draws.to_datatree\] expected kept draws"):
         gone.to_datatree(x, y)
 

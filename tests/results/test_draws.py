@@ -29,7 +29,7 @@ def hmc():
 
 @pytest.fixture(scope="module")
 def draws(hmc):
-    return hmc.sample(7, warmup=20, chains=2, seed=3, keep_warmup=True)
+    return hmc.sample(7, warmup=20, chains=2, seed=3, save_warmup=True)
 
 
 def test_shapes_and_names(draws):
@@ -75,7 +75,7 @@ def test_warmup_is_kept_on_request(draws, hmc):
     assert plain.warmup_positions is None
     assert plain.warmup_stats is None
     none = HMC(Gaussian([1.0]), step_size=0.1, num_leapfrog_steps=1).sample(
-        2, init=[0.0], keep_warmup=True, warmup=0
+        2, init=[0.0], save_warmup=True, warmup=0
     )
     assert none.warmup_positions.shape == (4, 0, 1)
     assert none.warmup_stats["lp"].shape == (4, 0)
@@ -116,7 +116,7 @@ def test_to_datatree(draws):
 def test_to_datatree_of_draws_that_were_not_kept(hmc):
     pytest.importorskip("arviz_base")
     run = hmc.sample(
-        4, warmup=20, chains=2, predict_at=np.ones((2, 3), np.float32), keep_draws=False
+        4, warmup=20, chains=2, predict_at=np.ones((2, 3), np.float32), save_draws=False
     )
     tree = run.to_datatree()
     assert tree["sample_stats"]["lp"].shape == (2, 4)
@@ -138,7 +138,7 @@ def test_to_datatree_names_the_extra(draws, monkeypatch):
 
 def test_max_seconds_returns_what_there_is(hmc):
     with pytest.warns(RibbitWarning, match="at least one draw within max_seconds"):
-        run = hmc.sample(10_000_000, warmup=10**9, chains=2, max_seconds=0.05, keep_warmup=False)
+        run = hmc.sample(10_000_000, warmup=10**9, chains=2, max_seconds=0.05, save_warmup=False)
     assert not run.complete
     assert len(run) == 0
     assert run.positions.shape == (2, 0, 3)

@@ -101,7 +101,7 @@ def test_draws():
     assert {EVIL, "no"} <= set(texts(cut))
     assert "seconds" not in texts(cut)
     assert "2 chains x 5 draws x 16 parameters, positions not kept" in texts(
-        sampled(keep_draws=False)
+        sampled(save_draws=False)
     )
 
 

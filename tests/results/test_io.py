@@ -25,7 +25,7 @@ def target():
 @pytest.fixture(scope="module")
 def draws(target):
     return HMC(target, **OPTIONS["adapted"]).sample(
-        6, warmup=40, chains=2, seed=2**64 - 1, keep_warmup=True
+        6, warmup=40, chains=2, seed=2**64 - 1, save_warmup=True
     )
 
 
@@ -70,7 +70,7 @@ def test_gathered_predictions_are_saved(target, tmp_path, size, monkeypatch):
     monkeypatch.setattr("ribbit.results.running._KEPT", 10_000)
     x, y = np.ones((5, 3)), np.ones(5)
     hmc = HMC(target, step_size=0.02, num_leapfrog_steps=1)
-    run = hmc.sample(size, chains=2, predict_at=(x, y), keep_draws=False)
+    run = hmc.sample(size, chains=2, predict_at=(x, y), save_draws=False)
     run.save(tmp_path / "p")
     p, q = run.prediction, load_draws(tmp_path / "p").prediction
     for name in ("mean", "std", "epistemic_std", "aleatoric_std"):

@@ -60,8 +60,8 @@ def test_draws_that_follow(name):
     make, how, options = SAMPLERS[name]
     sampler, predict = make(posterior(), **how), {"predict_at": X, "progress": False}
     options = {**options, **predict}
-    whole = sampler.sample(17, warmup=25, seed=2, chains=2, keep_warmup=True, **options)
-    parts = [sampler.sample(6, warmup=25, seed=2, chains=2, keep_warmup=True, **options)]
+    whole = sampler.sample(17, warmup=25, seed=2, chains=2, save_warmup=True, **options)
+    parts = [sampler.sample(6, warmup=25, seed=2, chains=2, save_warmup=True, **options)]
     for count in (1, 10):
         parts.append(sampler.sample(count, resume=parts[-1], **options))
     joined = rb.concatenate(parts)
@@ -82,7 +82,7 @@ def test_draws_that_follow(name):
 def test_chains_side_by_side(name):
     make, how, options = SAMPLERS[name]
     sampler, options = make(posterior(), **how), {**options, "predict_at": X, "progress": False}
-    options |= {"warmup": 25, "seed": 2, "keep_warmup": True}
+    options |= {"warmup": 25, "seed": 2, "save_warmup": True}
     whole = sampler.sample(8, chains=[0, 1, 7, 4], **options)
     parts = [sampler.sample(8, chains=ids, **options) for ids in ([0, 1], [7], [4])]
     joined = rb.concatenate(parts, axis="chains")
@@ -111,16 +111,16 @@ def test_in_warmup(axis):
             raise KeyError
 
         with pytest.raises(KeyError) as caught:
-            hmc.sample(5, resume=resume, progress=stop, keep_warmup=True, **options)
+            hmc.sample(5, resume=resume, progress=stop, save_warmup=True, **options)
         return caught.value.draws
 
     if axis == "draws":
         first = some(2)
         second = some(None, first)
-        third = hmc.sample(5, resume=second, keep_warmup=True, progress=False)
+        third = hmc.sample(5, resume=second, save_warmup=True, progress=False)
         parts = [first, second, third]
         joined = rb.concatenate(parts)
-        whole = hmc.sample(5, chains=2, warmup=60, seed=1, keep_warmup=True, progress=False)
+        whole = hmc.sample(5, chains=2, warmup=60, seed=1, save_warmup=True, progress=False)
         equal(whole, joined)
         assert same(whole.warmup_positions, joined.warmup_positions)
     else:
@@ -172,7 +172,7 @@ def test_folders_of_runs(axis, tmp_path):
     """Joined where they lie: predictions, summaries and R-hat read a chunk at a time."""
     pytest.importorskip("google_crc32c")
     hmc = rb.HMC(posterior(), **OPTIONS["fixed"])
-    options = {"warmup": 5, "progress": False, "keep_warmup": True}
+    options = {"warmup": 5, "progress": False, "save_warmup": True}
     hmc.sample(50, chains=2, store=tmp_path / "a", **options)
     first = rb.open_run(tmp_path / "a")
     if axis == "draws":
@@ -250,7 +250,7 @@ def close_laws(p, q):
 
 def test_without_draws():
     hmc = rb.HMC(posterior(), **OPTIONS["fixed"])
-    options = {"keep_draws": False, "predict_at": (X, X[:, :1]), "progress": False}
+    options = {"save_draws": False, "predict_at": (X, X[:, :1]), "progress": False}
     first = hmc.sample(20, chains=2, warmup=5, **options)
     joined = rb.concatenate([first, hmc.sample(10, resume=first, **options)])
     whole = hmc.sample(30, chains=2, warmup=5, **options)
@@ -265,7 +265,7 @@ def test_without_draws():
 
 def test_kept_predictions_are_thinned_alike(monkeypatch):
     """Every draw of a short run and every fourth of a long one: every fourth of both."""
-    options = {"keep_draws": False, "predict_at": X, "progress": False}
+    options = {"save_draws": False, "predict_at": X, "progress": False}
     hmc = rb.HMC(posterior(), **OPTIONS["fixed"])
     start = hmc.sample(20, chains=2, warmup=5, **options)
     one = start.prediction.running._kept
@@ -323,7 +323,7 @@ OTHERS = {
     "another seed": (hmc_of, {"seed": 4}, "one seed"),
     "another warmup": (hmc_of, {"warmup": 9}, "one warmup"),
     "another thinning": (hmc_of, {"thin": 2}, "one thin"),
-    "without draws": (hmc_of, {"keep_draws": False, "predict_at": X}, "one keep_draws"),
+    "without draws": (hmc_of, {"save_draws": False, "predict_at": X}, "one save_draws"),
 }
 
 

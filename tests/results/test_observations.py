@@ -111,7 +111,7 @@ def test_asking_for_a_statistic_never_raises():
     assert there["regression"] == there["count"] == values
     others = {"probs", "entropy", "mutual_information", "epistemic_std"}
     assert there["classification"] == others
-    empty = run(rb.Gaussian(), predict_at=X, keep_draws=False).prediction
+    empty = run(rb.Gaussian(), predict_at=X, save_draws=False).prediction
     empty._moments.count = 0
     assert not hasattr(empty, "mean")
     with pytest.raises(rb.errors.KindError, match="expected a classification likelihood"):
@@ -124,7 +124,7 @@ def test_asking_for_a_statistic_never_raises():
 def test_a_run_without_draws_knows_the_law(likelihood, tmp_path):
     """All its predictions fit: what it gives is what the draws give, also from a file."""
     p = run(likelihood, predict_at=X).prediction
-    gone = run(likelihood, predict_at=X, keep_draws=False)
+    gone = run(likelihood, predict_at=X, save_draws=False)
     gone.save(tmp_path / "draws")
     _, y = data(likelihood)
     for q in (gone.prediction, rb.load_draws(tmp_path / "draws").prediction):
@@ -277,10 +277,10 @@ def test_what_does_not_fit_is_refused(monkeypatch):
         with pytest.raises(TypeError, match="expected a regression"):
             call(LABELS)
     monkeypatch.setattr("ribbit.results.running._KEPT", 400)
-    gone = run(rb.Gaussian(), predict_at=X, keep_draws=False).prediction
+    gone = run(rb.Gaussian(), predict_at=X, save_draws=False).prediction
     for call in (lambda: gone.sample(3), lambda: gone.cdf(WAVE), lambda: gone.crps(WAVE)):
         with pytest.raises(
-            ValueError, match=r"no draw was kept, .* or sample with keep_draws=True"
+            ValueError, match=r"no draw was kept, .* or sample with save_draws=True"
         ):
             call()
     with pytest.raises(ValueError, match="num_samples >= 1"):

@@ -145,7 +145,7 @@ def test_predictions_decide_while_sampling():
     for keep in (True, False):
         draws, found = caught(
             lambda keep=keep: hmc.sample(
-                200, warmup=20, init=2 * APART, predict_at=X, keep_draws=keep, progress=False
+                200, warmup=20, init=2 * APART, predict_at=X, save_draws=keep, progress=False
             )
         )
         assert len(found) == 1

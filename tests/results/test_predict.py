@@ -195,7 +195,7 @@ def test_a_rejected_proposal_counts_again(data):
     only = (draws.positions[accepted] @ data[0].T).mean(axis=0)[:, None]
     assert not np.allclose(mean, only, atol=1e-3)
     running = HMC(Line(SDS), step_size=0.6, num_leapfrog_steps=3).sample(
-        60, chains=2, seed=2, predict_at=data[0], keep_draws=False
+        60, chains=2, seed=2, predict_at=data[0], save_draws=False
     )
     assert same(running.prediction.mean, mean)
 
@@ -227,7 +227,7 @@ def test_predict_at_is_predict(draws, data, monkeypatch):
     for call in (_running._CALL, 1):  # rows all at once, and 32 at a time
         monkeypatch.setattr(_running, "_CALL", call)
         for keep in (True, False):
-            run = hmc.sample(50, keep_draws=keep, **arguments)
+            run = hmc.sample(50, save_draws=keep, **arguments)
             p = run.prediction
             for name in STATISTICS:
                 assert same(getattr(p, name), getattr(after, name))
@@ -263,7 +263,7 @@ def test_evenly_spaced_draws_are_kept(data, fit, thin, monkeypatch):
     monkeypatch.setattr(_running, "_KEPT", fit * SIZE)
     hmc = HMC(Line(SDS), step_size=0.25, num_leapfrog_steps=2)
     options = {"chains": 2, "progress": False}
-    p = hmc.sample(700, predict_at=data[0], keep_draws=False, **options).prediction
+    p = hmc.sample(700, predict_at=data[0], save_draws=False, **options).prediction
     mean = np.sum(hmc.sample(700, **options).positions[:, :, None] * data[0], axis=-1)  # (2, D, N)
 
     def quantiles(first, step):
@@ -292,7 +292,7 @@ def test_kept_predictions_of_a_run_that_goes_on(data, monkeypatch, tmp_path):
 
     monkeypatch.setattr(_running, "_KEPT", 20 * SIZE)
     hmc = HMC(Stops(SDS), step_size=0.25, num_leapfrog_steps=2)
-    options = {"chains": 2, "predict_at": data[0], "keep_draws": False, "progress": False}
+    options = {"chains": 2, "predict_at": data[0], "save_draws": False, "progress": False}
     whole = hmc.sample(150, **options).prediction
     assert whole.running._thin == 8
     monkeypatch.setattr(Stops, "every", 45)
@@ -317,7 +317,7 @@ def test_memory_does_not_grow_with_the_draws(monkeypatch):
     peaks = []
     for draws in (50, 400):
         tracemalloc.start()
-        hmc.sample(draws, chains=1, predict_at=x, keep_draws=False, progress=False)
+        hmc.sample(draws, chains=1, predict_at=x, save_draws=False, progress=False)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.3 * peaks[0]
@@ -387,11 +387,11 @@ def test_errors(draws, data):
 def test_errors_without_kept_draws(data, monkeypatch):
     x, y = data
     hmc = HMC(Line(SDS), step_size=0.25, num_leapfrog_steps=2)
-    run = hmc.sample(5, chains=2, predict_at=x, keep_draws=False)
-    with pytest.raises(ValueError, match="keep_draws=False"):
+    run = hmc.sample(5, chains=2, predict_at=x, save_draws=False)
+    with pytest.raises(ValueError, match="save_draws=False"):
         run.predict(x)
     monkeypatch.setattr(_running, "_KEPT", 2 * 11 * 8)  # without the noise of a draw
-    large = hmc.sample(5, chains=2, predict_at=x, keep_draws=False).prediction
+    large = hmc.sample(5, chains=2, predict_at=x, save_draws=False).prediction
     for call in (large.mean_quantile, large.quantile):
         with pytest.raises(ValueError, match=r"take more than 64 MiB\. Predict at fewer rows, or"):
             call(0.5)

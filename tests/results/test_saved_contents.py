@@ -22,7 +22,7 @@ def files(tmp_path_factory):
     x = np.ones((3, 3))
     hmc = rb.HMC(posterior(), **OPTIONS["adapted"])
     run = {"chains": 2, "progress": False}
-    hmc.sample(5, warmup=30, keep_warmup=True, predict_at=x, keep_draws=False, **run).save(
+    hmc.sample(5, warmup=30, save_warmup=True, predict_at=x, save_draws=False, **run).save(
         folder / "gathered"
     )
     with pytest.warns(RibbitWarning, match="max_seconds"):

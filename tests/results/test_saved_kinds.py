@@ -33,7 +33,7 @@ def test_running_predictions_of_several_outputs_with_one_noise(tmp_path):
     model = rb.mlp(3, (4,), 2, activation="tanh")
     target = rb.Posterior(model, X, y, prior=rb.Normal(1.0), likelihood=rb.Gaussian())
     sgld = rb.SGLD(target, step_size=1e-6, batch_size=5)
-    draws = sgld.sample(3, warmup=2, chains=2, predict_at=X, keep_draws=False, progress=False)
+    draws = sgld.sample(3, warmup=2, chains=2, predict_at=X, save_draws=False, progress=False)
     draws.save(tmp_path / "draws")
     again = rb.load_draws(tmp_path / "draws").prediction
     assert again.std.tobytes() == draws.prediction.std.tobytes()

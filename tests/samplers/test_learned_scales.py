@@ -133,7 +133,7 @@ def test_running_predictions_are_those_of_the_draws(name):
     t = target()
     sampler = SAMPLERS[name](t)
     kept = sampler.sample(6, **PLAN, predict_at=GRID)
-    streamed = sampler.sample(6, **PLAN, predict_at=GRID, keep_draws=False)
+    streamed = sampler.sample(6, **PLAN, predict_at=GRID, save_draws=False)
     np.testing.assert_allclose(
         streamed.prediction.mean, kept.predict(GRID).mean, rtol=1e-5, atol=1e-6
     )

@@ -36,7 +36,7 @@ TOO_MUCH = {
     "chains of a model": lambda: posterior().model.init(0, chains=10**9),
     "chains of a posterior": lambda: posterior().init(0, chains=10**9),
     "chains of a density": lambda: rb.CallableDensity(len, 30).init(0, chains=10**9),
-    "statistics": lambda: HMC.sample(2**39, keep_draws=False, predict_at=np.ones((1, 3))),
+    "statistics": lambda: HMC.sample(2**39, save_draws=False, predict_at=np.ones((1, 3))),
     "draws of": lambda: HMC.sample(10**9),
     "draws of a fit": lambda: FIT.draws(2**32 - 1),
     "samples of": lambda: rb.reparameterize(np.zeros(1000), np.zeros(1000), 2**32 - 1, 0),
@@ -62,7 +62,7 @@ def test_gathered_predictions_are_refused_before_the_run():
     """1e5 rows of 1e3 classes: 9.6 GB of moments and of what eight chains predict."""
     target, x = wide(1000), np.zeros((100_000, 2), np.float32)
     sgld = rb.SGLD(target, step_size=1e-5, batch_size=None)
-    options = {"predict_at": x, "keep_draws": False, "chains": 8, "progress": False}
+    options = {"predict_at": x, "save_draws": False, "chains": 8, "progress": False}
     with pytest.raises(MemoryError, match=MEMORY.format("predictive moments")):
         sgld.sample(100_000, warmup=0, **options)
 
@@ -77,7 +77,7 @@ def test_what_fits_is_not_refused(monkeypatch):
         warmup=0,
         chains=4,
         predict_at=np.ones((10, 3)),
-        keep_draws=False,
+        save_draws=False,
         progress=False,
     )
     assert draws.complete

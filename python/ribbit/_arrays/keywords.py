@@ -98,9 +98,9 @@ _OTHERS = {
     "coverage": "level confidence confidence_level alpha prob hdi_prob credible_mass mass",
     "q": "quantiles quantile probs percentile",
     "return_std": "return_sd std return_var",
-    "keep": "keep_draws store_samples",
-    "keep_draws": "keep keep_samples store_samples save_samples",
-    "keep_warmup": "discard_tuned_samples save_warmup keep_burnin",
+    "keep": "keep_draws save_draws store_samples",
+    "save_draws": "keep keep_draws keep_samples store_samples save_samples",
+    "save_warmup": "keep_warmup discard_tuned_samples keep_burnin",
     "predict_at": "x_test X_test x_new test_inputs",
     "path": "file filename fname file_name folder",
 }

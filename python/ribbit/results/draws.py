@@ -34,7 +34,7 @@ class Draws:
     Attributes
     ----------
     positions : (C, D, P) array
-        Where the target's arrays live. D = 0 when sampled with ``keep_draws=False``. Of all
+        Where the target's arrays live. D = 0 when sampled with ``save_draws=False``. Of all
         parameters, also where the target integrates some out.
     stats : dict of (C, D) arrays
         HMC: lp, acceptance_rate, accepted, diverging, energy, energy_error, n_steps, step_size,
@@ -54,9 +54,9 @@ class Draws:
     prediction : Prediction or None
         Predictive statistics gathered while sampling with ``predict_at=``.
     warmup_positions : (C, W, P) array or None
-        Positions of warmup, with ``keep_warmup=True``.
+        Positions of warmup, with ``save_warmup=True``.
     warmup_stats : dict of (C, W) arrays or None
-        Statistics of warmup, with ``keep_warmup=True``.
+        Statistics of warmup, with ``save_warmup=True``.
     seconds : float or None
         What the run took.
     monitored : (C, D', M) array or None
@@ -254,7 +254,7 @@ class Draws:
         if self.positions.shape[1] == 0:
             raise ValueError(
                 "[Draws.predict] expected at least one draw, got none "
-                "(sampled with keep_draws=False: see draws.prediction; on a rank that writes no "
+                "(sampled with save_draws=False: see draws.prediction; on a rank that writes no "
                 "folder: rank 0 has them, or rb.open_run(folder); or interrupted at once)"
             )
         refuse_device_array("Draws.predict", "x", x, self.positions)

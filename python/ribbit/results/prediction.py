@@ -584,7 +584,7 @@ class Prediction:
             if self._kept is None:
                 raise ValueError(
                     f"[{function}] no draw was kept, and the predictions of one draw take more "
-                    "than 64 MiB. Predict at fewer rows, or sample with keep_draws=True."
+                    "than 64 MiB. Predict at fewer rows, or sample with save_draws=True."
                 )
 
     def _quantiles(self, function: str, levels: list[float], *, noise: bool) -> Array:

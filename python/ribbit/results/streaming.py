@@ -78,7 +78,7 @@ def positions_of(name: str, draws: Any) -> Any:
     """Positions (C, D, P) of Draws, or the array itself."""
     positions = getattr(draws, "positions", draws)
     if positions is not draws and positions.shape[1] == 0:
-        raise ValueError(f"[{name}] expected draws with positions, got none (keep_draws=False?)")
+        raise ValueError(f"[{name}] expected draws with positions, got none (save_draws=False?)")
     return positions
 
 

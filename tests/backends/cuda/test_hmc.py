@@ -60,7 +60,7 @@ def test_adaptation(device):
     """The same first transitions; later ones differ as chaotic trajectories do."""
     options = {"step_size": "auto", "inverse_mass_matrix": "adapt", "trajectory_length": 0.5}
     runs = [
-        rb.HMC(t, **options).sample(5, warmup=40, chains=2, seed=1, keep_warmup=True)
+        rb.HMC(t, **options).sample(5, warmup=40, chains=2, seed=1, save_warmup=True)
         for t in pair(device)
     ]
     close(runs[1].warmup_positions[:, :4, :], runs[0].warmup_positions[:, :4], rtol=0, atol=1e-9)

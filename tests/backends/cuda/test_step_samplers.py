@@ -24,7 +24,7 @@ def test_draws_are_those_of_numpy(device, case):
     make, options = SAMPLERS[case]
     runs = [
         make(t, batch_size=10, **options).sample(
-            5, warmup=6, thin=2, chains=3, seed=2**63 + 4, keep_warmup=True, progress=False
+            5, warmup=6, thin=2, chains=3, seed=2**63 + 4, save_warmup=True, progress=False
         )
         for t in pair(device)
     ]

@@ -239,8 +239,8 @@ def test_chains_adapt_alone():
 
     hmc = HMC(Wall([1.0, 2.0]), step_size="auto", inverse_mass_matrix="adapt", num_leapfrog_steps=5)
     start = np.array([[0.0, 0.0], [200.0, 0.0], [0.5, 0.1]])
-    together = hmc.sample(5, warmup=60, init=start, keep_warmup=True)
-    alone = hmc.sample(5, warmup=60, init=start[2:], chains=[2], keep_warmup=True)
+    together = hmc.sample(5, warmup=60, init=start, save_warmup=True)
+    alone = hmc.sample(5, warmup=60, init=start[2:], chains=[2], save_warmup=True)
     assert same(together.positions[2:], alone.positions)
     assert same(together.warmup_positions[2:], alone.warmup_positions)
     assert not np.isclose(together.state.step_size[1], together.state.step_size[2])

@@ -64,7 +64,7 @@ def test_bits_are_those_of_the_composition(case, dtype):
     target = made(Composed, dtype, **stated)
     draws = [
         rb.HMC(t, **sampling).sample(
-            20, chains=3, seed=2**63 + 5, warmup=warmup, keep_warmup=warmup > 0, progress=False
+            20, chains=3, seed=2**63 + 5, warmup=warmup, save_warmup=warmup > 0, progress=False
         )
         for t in (made(rb.Posterior, dtype, **stated), target)
     ]

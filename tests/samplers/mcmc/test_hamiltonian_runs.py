@@ -81,7 +81,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_bits_are_those_of_single_calls(case, dtype, together, monkeypatch):
     # Trajectories are brief up to the transition 30 of warmup.
-    run = {"warmup": 130, "chains": 3, "seed": 4, "progress": False, "keep_warmup": True}
+    run = {"warmup": 130, "chains": 3, "seed": 4, "progress": False, "save_warmup": True}
     sampler = rb.HMC(posterior(dtype), **CASES[case])
     assert sampler.several
     draws = sampler.sample(20, **run)
@@ -112,7 +112,7 @@ def test_step_sizes_of_full_trajectories_alone(together, monkeypatch):
     dual = state.adaptation.dual
     assert np.all(dual.log_average > dual.log_settled + np.log(1.45))
     assert np.array_equal(dual.average(), np.exp(dual.log_settled))
-    run = {"warmup": 510, "init": start, "seed": 4, "progress": False, "keep_warmup": True}
+    run = {"warmup": 510, "init": start, "seed": 4, "progress": False, "save_warmup": True}
     draws = sampler.sample(3, **run)
     assert max(together) == 7
     assert sum(together) >= 510
@@ -125,7 +125,7 @@ def test_step_sizes_of_full_trajectories_alone(together, monkeypatch):
 @pytest.mark.parametrize("case", ["default", "given"])
 def test_a_call_that_ends_by_the_clock_gives_the_same(case, seconds, thin, together, monkeypatch):
     """The default integrates the last layer out, and completes fewer draws than it was given."""
-    run = {"warmup": 60, "chains": 3, "seed": 4, "progress": False, "keep_warmup": True}
+    run = {"warmup": 60, "chains": 3, "seed": 4, "progress": False, "save_warmup": True}
     sampler = rb.HMC(posterior(), **CASES[case])
     one_by_one(monkeypatch)
     single = sampler.sample(12, thin=thin, **run)

@@ -47,7 +47,7 @@ def test_a_draw_does_not_depend_on_progress_or_what_is_kept(hmc, capfd):
     assert seen[-1]["done"] == 48
     assert seen[-1]["draws"] == 8
     equal(plain, hmc.sample(8, warmup=40, chains=2, seed=9, progress=True))
-    equal(plain, hmc.sample(8, warmup=40, chains=2, seed=9, keep_warmup=True))
+    equal(plain, hmc.sample(8, warmup=40, chains=2, seed=9, save_warmup=True))
     x = np.zeros((4, 3), dtype=np.float32)
     equal(plain, hmc.sample(8, warmup=40, chains=2, seed=9, predict_at=x))
 

@@ -50,17 +50,17 @@ def test_without_warmup_the_step_is_asked_for():
 @pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 def test_the_step_is_found_on_short_trajectories():
     options = {"trajectory_length": 20.0, "step_size": "auto"}
-    draws = HMC(Gaussian(SDS), **options).sample(200, warmup=200, init=START, keep_warmup=True)
+    draws = HMC(Gaussian(SDS), **options).sample(200, warmup=200, init=START, save_warmup=True)
     steps = draws.warmup_stats["n_steps"]
     assert (20.0 / draws.stats["step_size"][:, -1]).min() > 25
     assert steps[:, :100].max() <= 40  # twice 20
     assert steps[:, 100:].max() > 40
     assert draws.stats["n_steps"].max() > 40
     fixed = HMC(Gaussian(SDS), randomize=None, **options)
-    draws = fixed.sample(5, warmup=600, init=START, keep_warmup=True)
+    draws = fixed.sample(5, warmup=600, init=START, save_warmup=True)
     assert draws.warmup_stats["n_steps"][:, :540].max() == 20
     assert np.median(draws.warmup_stats["n_steps"][:, 540:]) > 25
-    short = fixed.sample(5, warmup=100, init=START, keep_warmup=True)
+    short = fixed.sample(5, warmup=100, init=START, save_warmup=True)
     assert np.median(short.warmup_stats["n_steps"]) > 25  # a short warmup has none to spare
 
 
@@ -234,7 +234,7 @@ def test_unknown_option_and_bad_targets():
         ({"init": np.zeros(3) * 1j}, TypeError, "real numbers"),
         ({"init": "start"}, ValueError, "init as 'ensemble', got str 'start'"),
         ({"max_seconds": 0}, ValueError, "max_seconds > 0"),
-        ({"keep_draws": 1}, TypeError, "keep_draws"),
+        ({"save_draws": 1}, TypeError, "save_draws"),
         ({"predict_at": np.zeros((2, 3))}, TypeError, "predictions"),
         ({"progress": 3}, TypeError, "progress"),
         ({"resume": 3}, TypeError, "resume as Draws or a state"),

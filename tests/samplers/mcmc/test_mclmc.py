@@ -260,7 +260,7 @@ def test_nothing_but_seed_chain_and_step_decides(name, make, tmp_path):
     rest = again.sample(5, resume=rb.load_draws(tmp_path / "draws.npz"), thin=how["thin"])
     equal(whole, rest, rows=slice(3, None))
     # step by step, warmup too; and cut in warmup, where a block has not ended
-    kept = sampler.sample(8, init=start, seed=5, keep_warmup=True, **how)
+    kept = sampler.sample(8, init=start, seed=5, save_warmup=True, **how)
     equal(whole, kept)
     state = sampler.init(start, seed=5, warmup=how["warmup"])
     for count in (1, 4, 6, 8):

@@ -58,7 +58,7 @@ def test_of_many_parameters_less_is_wanted_of_each(dim, share):
 def test_steps_are_a_quarter_of_the_length_at_most(integrator):
     """At the defaults, from the last window on; not where anything is given but a limit."""
     target, start = Gaussian(np.ones(50)), np.random.default_rng(3).normal(size=(4, 50))
-    run = {"warmup": 1000, "init": start, "seed": 1, "keep_warmup": True, "progress": False}
+    run = {"warmup": 1000, "init": start, "seed": 1, "save_warmup": True, "progress": False}
     sampler = MCLMC(target, integrator=integrator)
     draws = sampler.sample(20, **run)
     turns = draws.stats["step_size"] / draws.stats["decoherence_length"]
@@ -86,7 +86,7 @@ def test_steps_are_a_quarter_of_the_length_at_most(integrator):
 def test_warmup_begins_hot():
     sampler = MCLMC(Gaussian(np.ones(30)), energy_variance=(0.5, 0.005), step_limit=None)
     draws = sampler.sample(
-        1, warmup=2000, init=np.zeros(30), chains=4, seed=1, keep_warmup=True, progress=False
+        1, warmup=2000, init=np.zeros(30), chains=4, seed=1, save_warmup=True, progress=False
     )
     square = draws.warmup_stats["energy_error"] ** 2 / 30
     hot, cold = square[:, 150:300].mean(), square[:, 1600:].mean()

@@ -267,7 +267,7 @@ def test_step_is_pure(make):
 def test_trees_are_short_until_the_last_window_ends():
     """And as deep as asked for from there on; none are cut where the step size is given."""
     far, options = Gaussian(np.geomspace(1e-3, 1.0, 12)), {"init": np.zeros((2, 12))}
-    warm = NUTS(far).sample(5, warmup=100, seed=3, keep_warmup=True, **options)
+    warm = NUTS(far).sample(5, warmup=100, seed=3, save_warmup=True, **options)
     warm = warm.warmup_stats
     assert max(windows(100)[1]) == 90
     assert warm["tree_depth"][:, :90].max() == module._EARLY_DEPTH
@@ -275,9 +275,9 @@ def test_trees_are_short_until_the_last_window_ends():
     assert warm["reached_max_treedepth"][:, :90].any()
     assert not warm["reached_max_treedepth"][:, 90:].any()
     given = {"step_size": 1e-3, "inverse_mass_matrix": "adapt"}
-    warm = NUTS(far, **given).sample(1, warmup=20, keep_warmup=True, **options).warmup_stats
+    warm = NUTS(far, **given).sample(1, warmup=20, save_warmup=True, **options).warmup_stats
     assert warm["tree_depth"][:, 0].max() > module._EARLY_DEPTH
-    shallow = NUTS(far, max_tree_depth=3).sample(5, warmup=100, keep_warmup=True, **options)
+    shallow = NUTS(far, max_tree_depth=3).sample(5, warmup=100, save_warmup=True, **options)
     assert shallow.warmup_stats["tree_depth"].max() == 3
 
 

@@ -89,10 +89,10 @@ def test_split_between_draws(target, options, tmp_path):
 def test_split_inside_warmup(cut):
     """Around the start (6) and end (36) of the mass window and the end of warmup (40)."""
     nuts = NUTS(Line([1.0, 2.0, 0.3]))  # adapts its mass
-    whole = nuts.sample(6, **WHOLE, keep_warmup=True)
+    whole = nuts.sample(6, **WHOLE, save_warmup=True)
     start = Line([1.0, 2.0, 0.3]).init(seed=11, chains=3)
     state, _ = nuts.step(nuts.init(start, seed=11, warmup=40), num_steps=cut)
-    rest = nuts.sample(6, resume=state, keep_warmup=True, progress=False)
+    rest = nuts.sample(6, resume=state, save_warmup=True, progress=False)
     assert same(whole.positions, rest.positions)
     assert same(whole.warmup_positions[:, cut:], rest.warmup_positions)
     assert same(whole.state.inverse_mass, rest.state.inverse_mass)

@@ -54,7 +54,7 @@ SAMPLERS = {
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_the_bits_of_sample(name):
     make, how, options = SAMPLERS[name]
-    options = {**options, "warmup": 20, "seed": 5, "chains": 2, "keep_warmup": True}
+    options = {**options, "warmup": 20, "seed": 5, "chains": 2, "save_warmup": True}
     run = make(posterior(), **how).start(40, **options)
     draws = run.wait()
     whole = make(posterior(), **how).sample(40, progress=False, **options)
@@ -99,7 +99,7 @@ def test_draws_so_far_while_it_looks():
     sampler = HMC(Line([1.0, 2.0, 0.3]), step_size=0.5, num_leapfrog_steps=3)
     rule = rb.Converged(rhat=1.0001, ess=1e6, at=np.eye(3))
     options = {"until": rule, "warmup": 0, "chains": 2, "predict_at": np.eye(3)}
-    run = sampler.start(max_draws=3_000, keep_draws=True, **options)
+    run = sampler.start(max_draws=3_000, save_draws=True, **options)
     parts = []
     while run.running:
         parts.append(run.draws())

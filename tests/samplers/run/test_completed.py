@@ -43,7 +43,7 @@ def test_no_bit_depends_on_threads_chains_or_restarts(method):
 def test_draws_are_those_of_the_whole_posterior(tmp_path):
     target, _ = made()
     x, y = np.array(target.x), np.array(target.y)
-    draws = SAMPLERS["HMC"](target).sample(8, chains=2, predict_at=(x, y), keep_warmup=True, **RUN)
+    draws = SAMPLERS["HMC"](target).sample(8, chains=2, predict_at=(x, y), save_warmup=True, **RUN)
     assert draws.warmup_positions.shape == (2, 30, target.full_dim)
     kept = draws.predict(x)
     np.testing.assert_array_equal(draws.prediction.mean, kept.mean)

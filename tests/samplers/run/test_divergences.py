@@ -133,7 +133,7 @@ def test_a_run_that_keeps_every_step_has_no_such_statistic():
 
 
 def test_warmup_does_not_count():
-    draws = run("HMC", 20, thin=THIN, warmup=50, keep_warmup=True)
+    draws = run("HMC", 20, thin=THIN, warmup=50, save_warmup=True)
     late = run("HMC", 20 * THIN, thin=1, warmup=50)
     assert draws.stats["divergences"].sum() == late.stats["diverging"].sum()
     np.testing.assert_array_equal(

@@ -71,7 +71,7 @@ def test_processes_give_the_same_bits_and_all_that_a_run_has(tmp_path):
         "num_draws": 10,
         "warmup": 20,
         "chains": [3, 1, 7],
-        "keep_warmup": True,
+        "save_warmup": True,
         "predict_at": (x, y),
         "seed": 2,
     }

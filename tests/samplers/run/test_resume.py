@@ -43,12 +43,12 @@ def test_split_between_draws(target, options):
 def test_split_inside_warmup(cut):
     """Around the start (6) and end (36) of the mass window and the end of warmup (40)."""
     hmc = HMC(Line([1.0, 2.0, 0.3]), **OPTIONS["adapted"])
-    whole = hmc.sample(6, **WHOLE, keep_warmup=True)
+    whole = hmc.sample(6, **WHOLE, save_warmup=True)
     start = Line([1.0, 2.0, 0.3]).init(seed=11, chains=3)
     state = hmc.init(start, seed=11, warmup=40)
     if cut:
         state, _ = hmc.step(state, num_steps=cut)
-    rest = hmc.sample(6 - max(0, cut - 40), resume=state, keep_warmup=True)
+    rest = hmc.sample(6 - max(0, cut - 40), resume=state, save_warmup=True)
     assert same(whole.positions[:, max(0, cut - 40) :], rest.positions)
     assert same(whole.warmup_positions[:, cut:], rest.warmup_positions)
     assert same(whole.state.step_size, rest.state.step_size)

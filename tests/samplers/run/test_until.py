@@ -144,7 +144,7 @@ def test_the_number_of_draws_hangs_on_no_clock_nor_threads():
 
 def test_resume_thin_and_states():
     hmc = HMC(network(), step_size=0.02, num_leapfrog_steps=20)
-    first = hmc.sample(9, warmup=50, thin=2, seed=2, progress=False, keep_warmup=True)
+    first = hmc.sample(9, warmup=50, thin=2, seed=2, progress=False, save_warmup=True)
     rest = hmc.sample(until=RULE, max_draws=4_000, thin=2, resume=first, progress=False)
     count = len(rest)
     whole = hmc.sample(9 + count, warmup=50, thin=2, seed=2, progress=False)
@@ -161,7 +161,7 @@ def test_without_draws(at):
     hmc = HMC(network(), step_size=0.02, num_leapfrog_steps=20)
     rule = rb.Converged(rhat=1.05, ess=150, at=at)
     options = {"warmup": 50, "predict_at": X, "progress": False, "max_draws": 4_000}
-    bare = hmc.sample(until=rule, keep_draws=False, **options)
+    bare = hmc.sample(until=rule, save_draws=False, **options)
     kept = hmc.sample(until=rule, **options)
     assert bare.settings["stopped"] == kept.settings["stopped"]
     assert bare.settings["stopped"]["reason"] == "converged"

@@ -148,7 +148,7 @@ def test_bits_do_not_depend_on_threads_chains_chunks_or_restarts(case, hidden):
         joined = np.concatenate([first.positions, rest.positions], axis=1)
         assert joined.tobytes() == whole.positions.tobytes()
         every = sampler.sample(
-            18, warmup=7, thin=1, chains=3, seed=8, keep_warmup=True, progress=False
+            18, warmup=7, thin=1, chains=3, seed=8, save_warmup=True, progress=False
         )
         assert every.positions[:, 2::3].tobytes() == whole.positions.tobytes()
         state = sampler.init(density.init(seed=8, chains=3), seed=8, warmup=7)

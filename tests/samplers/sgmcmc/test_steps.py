@@ -27,7 +27,7 @@ def test_steps_are_those_of_the_oracle(case, batch, path):
     start = np.array([[0.1, 0.2, -0.3], [0.0, 0.5, 0.4]])
     seed = 2**63 + 11
     state = sampler.init(start, seed=seed, chains=[0, 9], warmup=30)
-    draws = sampler.sample(40, thin=1, resume=state, keep_warmup=True, progress=False)
+    draws = sampler.sample(40, thin=1, resume=state, save_warmup=True, progress=False)
     found = np.concatenate([draws.warmup_positions, draws.positions], axis=1)
     factors = (1 + np.arange(70) / 5.0) ** -0.4
     for c, chain in enumerate((0, 9)):

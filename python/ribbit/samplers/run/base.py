@@ -150,8 +150,8 @@ class Sampler(ABC):
         resume: AnyState | Draws | None = None,
         progress: ProgressOption = None,
         predict_at: Array | tuple[Array, Array] | None = None,
-        keep_draws: bool = True,
-        keep_warmup: bool = False,
+        save_draws: bool = True,
+        save_warmup: bool = False,
         until: Converged | None = None,
         max_draws: int | None = None,
         max_seconds: float | None = None,
@@ -197,11 +197,11 @@ class Sampler(ABC):
             None reports long runs, True and False always and never; a callable gets a dict.
         predict_at : array or tuple (x, y), optional
             Gather predictive statistics at these inputs while sampling, in ``draws.prediction``.
-        keep_draws : bool
+        save_draws : bool
             False: ``draws.positions`` has no draws. Memory does not grow with D: of what draws
             predict at `predict_at`, evenly spaced draws of at most 64 MiB are kept, for quantiles,
             scores and samples of y.
-        keep_warmup : bool
+        save_warmup : bool
             Keep positions and statistics of warmup as ``draws.warmup_positions`` and
             ``draws.warmup_stats``.
         until : Converged, optional
@@ -261,8 +261,8 @@ class Sampler(ABC):
                 resume=resume,
                 progress=progress,
                 predict_at=predict_at,
-                keep_draws=keep_draws,
-                keep_warmup=keep_warmup,
+                save_draws=save_draws,
+                save_warmup=save_warmup,
                 until=until,
                 max_draws=max_draws,
                 max_seconds=max_seconds,
@@ -276,8 +276,8 @@ class Sampler(ABC):
             thin = self.default_thin if thin is None else thin
             thin = checks.integer(name, "thin", thin, minimum=1, maximum=2**32)
             warmup = self._warmup(first, thin) if warmup is None else warmup
-            keep_draws = checks.boolean(name, "keep_draws", keep_draws)
-            keep_warmup = checks.boolean(name, "keep_warmup", keep_warmup)
+            save_draws = checks.boolean(name, "save_draws", save_draws)
+            save_warmup = checks.boolean(name, "save_warmup", save_warmup)
             if max_seconds is not None:
                 max_seconds = checks.positive(name, "max_seconds", max_seconds)
             thin = self._thin(name, num_draws, thin)
@@ -289,8 +289,8 @@ class Sampler(ABC):
                     raise ValueError(
                         f"[{name}] expected predict_at= for keep='predictions', got none"
                     )
-                keep_draws = keep_draws and store.keep == "draws"
-            running = self._running(name, predict_at, keep_draws)
+                save_draws = save_draws and store.keep == "draws"
+            running = self._running(name, predict_at, save_draws)
             origin: dict[str, Any] | None = None
             with (
                 folder_opened(name, store if ranks.leads else None) as folder,
@@ -313,15 +313,15 @@ class Sampler(ABC):
                     chains=np.asarray(chains).tolist(),
                     until=until,
                     max_draws=max_draws,
-                    keep_draws=keep_draws,
-                    keep_warmup=keep_warmup,
+                    save_draws=save_draws,
+                    save_warmup=save_warmup,
                     predict_at=predict_at is not None,
                     store=store is not None,
                 )
                 if not ranks.leads:
                     progress = False
-                    keep_draws = keep_draws and store is None
-                    keep_warmup = keep_warmup and store is None
+                    save_draws = save_draws and store is None
+                    save_warmup = save_warmup and store is None
                 kept: Any = None
                 if folder is not None:
                     request = self._request(
@@ -333,8 +333,8 @@ class Sampler(ABC):
                         init=init,
                         resume=resume.state if isinstance(resume, Draws) else resume,
                         predict_at=predict_at,
-                        keep_draws=keep_draws,
-                        keep_warmup=keep_warmup,
+                        save_draws=save_draws,
+                        save_warmup=save_warmup,
                         until=until,
                         first=first,
                     )
@@ -395,15 +395,15 @@ class Sampler(ABC):
                     watch.restore(*watched, self._density.xp)
                 calendar = self._calendar(thin)
                 moved = stack.enter_context(
-                    elsewhere(name, self, executor, calendar, each=keep_warmup)
+                    elsewhere(name, self, executor, calendar, each=save_warmup)
                 )
                 run = Run(
                     moved,
                     state,
                     num_draws,
                     calendar,
-                    keep_draws,
-                    keep_warmup,
+                    save_draws,
+                    save_warmup,
                     running,
                     origin=origin,
                     found=kept.found if kept and kept.begun else self._found(state, resume),
@@ -644,7 +644,7 @@ class Sampler(ABC):
         return start, ids
 
     def _running(
-        self, name: str, predict_at: Array | tuple[Array, Array] | None, keep_draws: bool
+        self, name: str, predict_at: Array | tuple[Array, Array] | None, save_draws: bool
     ) -> RunningPrediction | None:
         if predict_at is None:
             return None
@@ -657,7 +657,7 @@ class Sampler(ABC):
                 )
             x, y = predict_at
         target, dim = self._density.target, self._density.full_dim
-        return RunningPrediction(target, x, y, dim=dim, keep=not keep_draws, function=name)
+        return RunningPrediction(target, x, y, dim=dim, keep=not save_draws, function=name)
 
 
 def _shared_before(resume: Any) -> dict[str, Any] | None:

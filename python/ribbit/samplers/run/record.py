@@ -41,7 +41,7 @@ class Record:
                 self.chains * size * dim,
                 state.position.dtype,
                 f"{size} draws of {self.chains} chains and {dim} parameters (thin, or "
-                "keep_draws=False with predict_at, need less)",
+                "save_draws=False with predict_at, need less)",
             )
         self.keep_positions = positions
         self._dim, self._dtype, self._statistics = dim, state.position.dtype, dict(statistics)

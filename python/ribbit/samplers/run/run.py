@@ -138,8 +138,8 @@ class Run:
         state: AnyState,
         num_draws: int,
         calendar: Calendar,
-        keep_draws: bool,
-        keep_warmup: bool,
+        save_draws: bool,
+        save_warmup: bool,
         running: RunningPrediction | None,
         *,
         origin: dict[str, Any] | None = None,
@@ -166,7 +166,7 @@ class Run:
         self.ended = "running"
         self.sampler, self.state = sampler, state
         self.num_draws, self.calendar = num_draws, calendar
-        self.keep_draws = keep_draws
+        self.save_draws = save_draws
         self.running = running
         self.first, self.kept, self.warm = state.step, 0, 0
         self.seconds: float | None = None
@@ -191,19 +191,19 @@ class Run:
                 dim,
                 (num_draws, owed),
                 statistics,
-                positions=keep_draws,
-                warmup=keep_warmup,
+                positions=save_draws,
+                warmup=save_warmup,
                 settings=self._settings(),
                 predictive=self._described(),
                 running=running,
             )
         else:
             record = Record if watch.rule is None else GrowingRecord
-            self.draws = record(state, dim, num_draws, statistics, positions=keep_draws)
+            self.draws = record(state, dim, num_draws, statistics, positions=save_draws)
             if followed is not None and followed.kept and isinstance(self.draws, Record):
                 self.kept = followed.kept
                 self.draws.restore(followed.kept, followed.stats)
-            if keep_warmup:
+            if save_warmup:
                 self.warmup = Record(state, dim, owed, statistics, positions=True)
         self._before = self.kept
         self.total = self._steps_to(watch.expected)
@@ -554,7 +554,7 @@ class Run:
             prediction = Prediction(
                 running.predictive,
                 running.x,
-                positions=positions if self.keep_draws else None,
+                positions=positions if self.save_draws else None,
                 running=running,
                 samples=None if self.store is None else self.store.predictions(self.kept),
             )
@@ -589,7 +589,7 @@ class Run:
             **_integrated(target),
             "dtype": sampler._density.dtype.name,
             **_kernels(target),
-            "keep_draws": self.keep_draws,
+            "save_draws": self.save_draws,
             **self._rule(),
             **({} if self.ended == "running" else {"faults": self._faults()}),
             "versions": _versions(),
