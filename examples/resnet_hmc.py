@@ -87,7 +87,7 @@ def chain(
 ) -> tuple[dict, np.ndarray]:
     """Run a short chain; return its acceptance and energy errors, and its last draw."""
     began = time.perf_counter()
-    hmc = rb.HMC(target, step_size=step, num_leapfrog_steps=leapfrogs, randomize=None)
+    hmc = rb.HMC(target, step_size=step, num_leapfrog_steps=leapfrogs, randomize_length=False)
     draws = hmc.sample(count, warmup=0, chains=1, seed=seed, init=start, progress=False)
     error = draws.stats["energy_error"][0]
     row = {

@@ -26,7 +26,9 @@ def call(workload: Call, target: rb.Posterior) -> Prepared:
 
 def _sampler(w: Call, target: rb.Posterior) -> Any:
     if w.call == "HMC.sample":
-        return rb.HMC(target, step_size=w.step_size, num_leapfrog_steps=w.steps, randomize=None)
+        return rb.HMC(
+            target, step_size=w.step_size, num_leapfrog_steps=w.steps, randomize_length=False
+        )
     if w.call == "MCLMC.sample":
         return rb.MCLMC(target, step_size=w.step_size, decoherence_length=1.0)
     return rb.SGLD(target, step_size=w.step_size, batch_size=w.batch)

@@ -17,7 +17,9 @@ def first_draw(given: Any, x: Any, y: Any, start: Any) -> tuple[Any, Any, float]
         prior=rb.Normal(of.prior_scale),
         likelihood=rb.Gaussian(of.noise_scale),
     )
-    hmc = rb.HMC(target, step_size=of.step_size, num_leapfrog_steps=given.num_steps, randomize=None)
+    hmc = rb.HMC(
+        target, step_size=of.step_size, num_leapfrog_steps=given.num_steps, randomize_length=False
+    )
     draws = hmc.sample(given.draws, warmup=0, chains=1, seed=1, init=start, progress=False)
     rate = float(draws.stats["acceptance_rate"].mean())
     return draws.positions[0], draws.stats["lp"][0], rate

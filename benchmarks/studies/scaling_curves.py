@@ -222,7 +222,7 @@ def draw(kind: str, count: int) -> Run:
         scale = np.full(target.dim, 0.1, np.float32)
         fit = rb.MeanField(scale, scale, predictive=target)
         return lambda: fit.predict(x, count, seed=1).mean
-    hmc = rb.HMC(target, step_size=1e-3, num_leapfrog_steps=3, randomize=None)
+    hmc = rb.HMC(target, step_size=1e-3, num_leapfrog_steps=3, randomize_length=False)
     options = {"warmup": 0, "chains": 1, "init": target.init(seed=1), "progress": False}
     if kind == "kept":
         return lambda: hmc.sample(count, **options).predict(x).mean

@@ -139,7 +139,10 @@ def hmc(network: Network) -> Work:
 
     def sample(problem: Problem) -> rb.Draws:
         sampler = rb.HMC(
-            problem.posterior(), step_size=network.hmc_step, num_leapfrog_steps=3, randomize=None
+            problem.posterior(),
+            step_size=network.hmc_step,
+            num_leapfrog_steps=3,
+            randomize_length=False,
         )
         return sampler.sample(2, warmup=0, chains=1, seed=SEED, init=problem.start, progress=False)
 

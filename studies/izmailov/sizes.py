@@ -143,7 +143,7 @@ PAPER = Size(
     hmc={
         "step_size": 1e-5,
         "trajectory_length": 0.5 * math.pi * math.sqrt(0.2),
-        "randomize": None,
+        "randomize_length": False,
     },
 )
 # What --data imdb changes of it: its row of the same table.
@@ -156,7 +156,7 @@ IMDB: dict[str, Any] = {
     "hmc": {
         "step_size": 1e-5,
         "trajectory_length": 0.5 * math.pi * math.sqrt(1 / 40),
-        "randomize": None,
+        "randomize_length": False,
     },
 }
 SIZES = {size.name: size for size in (LAPTOP, PAPER, TEST)}

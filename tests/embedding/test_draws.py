@@ -160,8 +160,8 @@ def test_lengths_and_chain_ids():
     target = regression()
     ours, ids = lib.posterior(target), np.array([4, 2], np.uint32)
     options = {"step_size": 0.04, "trajectory_length": 0.2}
-    for randomize in ("uniform", None):
-        sampler = rb.HMC(target, **options, randomize=randomize)
+    for randomize_length in (True, False):
+        sampler = rb.HMC(target, **options, randomize_length=randomize_length)
         expected = sampler.sample(5, warmup=0, chains=ids, seed=SEED, progress=False)
         draws, stats, *_ = lib.hmc(
             ours,
@@ -169,7 +169,7 @@ def test_lengths_and_chain_ids():
             5,
             seed=SEED,
             chain_ids=ids,
-            randomize=int(randomize is not None),
+            randomize=int(randomize_length),
             **options,
         )
         assert np.array_equal(draws, expected.positions)

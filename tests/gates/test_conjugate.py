@@ -67,7 +67,7 @@ EXPLICIT = np.repeat([0.04, 0.02, 0.006, 0.03], NUM_OUT)
 CASES = {
     "unit mass": {"step_size": 0.05, "num_leapfrog_steps": 7},
     # No tau / sd may be near a multiple of pi here: such a mode only flips its sign.
-    "fixed length": {"step_size": 0.05, "num_leapfrog_steps": 7, "randomize": None},
+    "fixed length": {"step_size": 0.05, "num_leapfrog_steps": 7, "randomize_length": False},
     "default trajectory length": {"step_size": 0.08},
     "trajectory length and jitter": {"step_size": 0.06, "trajectory_length": 0.5, "jitter": 0.5},
     "float64": {"step_size": 0.05, "num_leapfrog_steps": 7, "dtype": np.float64},
@@ -203,7 +203,7 @@ def test_the_defaults_move_every_direction():
 @pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 def test_a_fixed_length_leaves_directions_unmoved():
     draws, mean, sd = run_of_defaults(
-        randomize=None, near=True, trajectory_length=0.025 * np.pi, step_size=1e-3
+        randomize_length=False, near=True, trajectory_length=0.025 * np.pi, step_size=1e-3
     )
     assert not agreement(draws.positions, mean, sd).holds
     spread = draws.positions - mean

@@ -147,7 +147,7 @@ def run_callable(seed, fault=None):
     with pytest.MonkeyPatch.context() as patch:
         plant(patch, fault)
         # Of one length, not the default: the density knows the chains by their rows.
-        options = {"num_leapfrog_steps": LEAPFROGS, "randomize": None}
+        options = {"num_leapfrog_steps": LEAPFROGS, "randomize_length": False}
         hmc = rb.HMC(target, step_size=STEP, **options)
         state, rates = hmc.init(theta, seed=seed), []
         for _ in range(TRANSITIONS):

@@ -34,7 +34,7 @@ def run(folder, iterations=ITERATIONS):
     )
     start = 0.005 * rb.random.normal((CHAINS, target.dim), seed=1, dtype=np.float32)
     begin = time.perf_counter()
-    hmc = rb.HMC(target, step_size=1e-5, trajectory_length=0.05 * np.pi, randomize=None)
+    hmc = rb.HMC(target, step_size=1e-5, trajectory_length=0.05 * np.pi, randomize_length=False)
     draws = hmc.sample(iterations, warmup=0, chains=CHAINS, seed=2, init=start, progress=False)
     seconds = time.perf_counter() - begin
     assert np.all(draws.stats["n_steps"] == 15_708)

@@ -31,8 +31,11 @@ PATIENCE = 300.0  # seconds
 # Settings that have another name since they were recorded.
 RENAMED = {
     "keep_draws": "save_draws",
+    "randomize": "randomize_length",
     "target_acceptance": "target_accept",
 }
+# Values of settings, by their new names, that changed since.
+NEW_VALUES = {"randomize_length": {"uniform": True, None: False}}
 
 
 def environment(isa: str) -> dict[str, str]:
@@ -97,6 +100,8 @@ def read(isa: str) -> dict[str, Any] | None:
         settings = run.get("settings", {})
         for old in RENAMED.keys() & settings:
             settings[RENAMED[old]] = settings.pop(old)
+        for name in NEW_VALUES.keys() & settings:
+            settings[name] = NEW_VALUES[name].get(settings[name], settings[name])
         if "warnings" in run:
             run["warnings"] = [_renamed(text) for text in run["warnings"]]
     return record

@@ -92,7 +92,7 @@ HMC = list(
             *both("t3", "T3", {}),
             ("steps", "T2", GIVEN, {"num": 10}),
             ("step of each chain", "T2", {"step_size": [0.01, 0.02], "trajectory_length": 0.1}),
-            ("whole lengths", "T2", {**GIVEN, "randomize": None}),
+            ("whole lengths", "T2", {**GIVEN, "randomize_length": False}),
             ("length", "T1", {"trajectory_length": 1.5}),
             ("mass prior", "T3", {**GIVEN, "inverse_mass_matrix": "prior"}, {}, PREDICTS),
             ("mass adapt", "T2", {"inverse_mass_matrix": "adapt"}, {"warmup": 150}),

@@ -337,11 +337,11 @@ def hmc_transition(
     step,
     inverse_mass=1.0,
     jitter=0.0,
-    randomize="uniform",
+    randomize_length=True,
 ):
     """Metropolis-adjusted leapfrog (Neal 2011, section 3) with all randomness by address.
 
-    ``step`` is the number of transitions done before this one. randomize: num_steps is made
+    ``step`` is the number of transitions done before this one. randomize_length: num_steps is made
     uniform on 1, .., 2 num_steps (Mackenzie 1989).
     """
     z = normal(position.size, seed=seed, step=step, chain=chain, purpose=MOMENTUM)
@@ -349,7 +349,7 @@ def hmc_transition(
     if jitter:
         u = uniform(1, seed=seed, step=step, chain=chain, purpose=JITTER)[0]
         step_size = step_size * (1 + jitter * (2 * u - 1))
-    if randomize is not None:
+    if randomize_length:
         u = uniform(1, seed=seed, step=step, chain=chain, purpose=JITTER, layer=1)[0]
         num_steps = math.ceil(2 * num_steps * u)
 

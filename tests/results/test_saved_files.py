@@ -45,7 +45,7 @@ def test_an_old_run_goes_on():
     draws = rb.load_draws(FILES / "hmc.npz")
     assert draws.warmup_positions.shape == (2, 30, target.dim)
     np.testing.assert_allclose(draws.prediction.mean, draws.predict(X[:3]).mean, rtol=1e-6)
-    options = {"num_leapfrog_steps": 4, "inverse_mass_matrix": "adapt", "randomize": None}
+    options = {"num_leapfrog_steps": 4, "inverse_mass_matrix": "adapt", "randomize_length": False}
     hmc = rb.HMC(target, step_size="auto", **options)
     more = hmc.sample(2, resume=draws, progress=False)
     # the sum of two draws of two chains, as version 0.1 continued them

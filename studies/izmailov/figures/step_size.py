@@ -29,7 +29,7 @@ def tasks(study: Study) -> list[Task]:
             options = {
                 "step_size": step,
                 "trajectory_length": study.size.quarter_turn,
-                "randomize": None,
+                "randomize_length": False,
             }
             name = f"step-{step:g}"
             out.append(hmc(study, seed, name=name, options=options, start_from=start))

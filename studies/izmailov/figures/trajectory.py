@@ -28,7 +28,10 @@ def tasks(study: Study) -> list[Task]:
     for seed in study.size.splits:
         out.append(reference(study, seed))
         for length in study.size.lengths:
-            options = {"trajectory_length": length * study.size.quarter_turn, "randomize": None}
+            options = {
+                "trajectory_length": length * study.size.quarter_turn,
+                "randomize_length": False,
+            }
             out.append(hmc(study, seed, name=f"length-{length:g}", options=options))
     return out
 

@@ -47,7 +47,7 @@ def made(kind, dtype=np.float64, units=5, **options):
 
 
 CASES = {
-    "given": ({"step_size": 0.01, "num_leapfrog_steps": 7, "randomize": None}, {}, 0),
+    "given": ({"step_size": 0.01, "num_leapfrog_steps": 7, "randomize_length": False}, {}, 0),
     "jitter": ({"step_size": 0.02, "num_leapfrog_steps": 7, "jitter": 0.2}, {}, 0),
     "auto": ({"trajectory_length": 0.5}, {}, 30),
     "mass": ({"inverse_mass_matrix": "adapt"}, {}, 40),

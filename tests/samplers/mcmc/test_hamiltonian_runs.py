@@ -70,7 +70,7 @@ def equal(a, b):
 CASES = {
     "default": {},
     "length": {"trajectory_length": 0.5},
-    "steps": {"num_leapfrog_steps": 9, "randomize": None},
+    "steps": {"num_leapfrog_steps": 9, "randomize_length": False},
     "given": {"step_size": 0.02, "num_leapfrog_steps": 9},
     "mass": {"inverse_mass_matrix": "prior"},
     "capped": {"max_num_leapfrog_steps": 12},
@@ -232,7 +232,7 @@ def test_a_forecast_that_begins_with_a_run_has_a_clock(monkeypatch):
     """It had the time since the machine was started, and warned of hundreds of hours."""
     found = []
     monkeypatch.setattr(Foresight, "_warn_long", lambda self, *what: found.append(what))
-    sampler = rb.HMC(posterior(), num_leapfrog_steps=800, randomize=None, step_size=1e-3)
+    sampler = rb.HMC(posterior(), num_leapfrog_steps=800, randomize_length=False, step_size=1e-3)
     watch = Foresight(sampler._density, 10, 500)
     state = sampler.sample(11, warmup=0, chains=2, progress=False).state
     info = {"n_steps": np.full(2, 800), "step_size": np.full(2, 1e-3)}

@@ -56,7 +56,7 @@ def test_the_step_is_found_on_short_trajectories():
     assert steps[:, :100].max() <= 40  # twice 20
     assert steps[:, 100:].max() > 40
     assert draws.stats["n_steps"].max() > 40
-    fixed = HMC(Gaussian(SDS), randomize=None, **options)
+    fixed = HMC(Gaussian(SDS), randomize_length=False, **options)
     draws = fixed.sample(5, warmup=600, init=START, save_warmup=True)
     assert draws.warmup_stats["n_steps"][:, :540].max() == 20
     assert np.median(draws.warmup_stats["n_steps"][:, 540:]) > 25
@@ -69,7 +69,7 @@ def test_number_of_steps_is_the_ceiling_per_chain():
         Gaussian(SDS),
         step_size=np.array([0.1, 0.3, 2.0]),
         trajectory_length=0.9,
-        randomize=None,
+        randomize_length=False,
     )
     state, info = hmc.step(hmc.init(np.zeros((3, 3))))
     assert state.num_steps.tolist() == [9, 3, 1]  # 0.9 / 0.3 rounds to just above 3
@@ -144,12 +144,14 @@ def test_lengths_are_uniform_by_address_and_differ_between_chains():
     u = reference.uniform(1, seed=8, step=17, chain=1, purpose=reference.JITTER, layer=1)[0]
     assert steps[1, 17] == math.ceil(20 * u)
     assert (steps[0] != steps[1]).any()
-    fixed = HMC(Gaussian(SDS), step_size=0.1, trajectory_length=1.0, randomize=None)
+    fixed = HMC(Gaussian(SDS), step_size=0.1, trajectory_length=1.0, randomize_length=False)
     assert (fixed.sample(50, init=START, warmup=0).stats["n_steps"] == 10).all()
 
 
 def test_jitter_changes_step_size_but_not_length():
-    hmc = HMC(Gaussian(SDS), step_size=0.1, trajectory_length=1.0, jitter=0.2, randomize=None)
+    hmc = HMC(
+        Gaussian(SDS), step_size=0.1, trajectory_length=1.0, jitter=0.2, randomize_length=False
+    )
     draws = hmc.sample(300, init=START, warmup=0)
     steps = draws.stats["step_size"]
     assert (draws.stats["n_steps"] == 10).all()
@@ -185,8 +187,8 @@ def test_jitter_changes_step_size_but_not_length():
         ({"inverse_mass_matrix": [1.0, 1.0, math.inf]}, ValueError, "finite and > 0"),
         ({"jitter": 1.0}, ValueError, "jitter"),
         ({"jitter": -0.1}, ValueError, "jitter"),
-        ({"randomize": "normal"}, ValueError, "'uniform'"),
-        ({"randomize": True}, TypeError, "randomize"),
+        ({"randomize_length": "uniform"}, TypeError, "randomize_length"),
+        ({"randomize_length": None}, TypeError, "randomize_length"),
         ({"target_accept": 1.0}, ValueError, "target_accept"),
         ({"max_num_leapfrog_steps": 0}, ValueError, "max_num_leapfrog_steps"),
         ({"divergence_threshold": 0.0}, ValueError, "divergence_threshold"),

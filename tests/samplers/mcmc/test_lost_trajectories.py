@@ -178,7 +178,7 @@ def test_pointers_and_callables_stop_at_the_same_step():
     start = 0.5 * np.random.default_rng(6).normal(size=(40, 2))
     found = []
     for target in (pointer, plain):
-        hmc = rb.HMC(target, step_size=step_size, num_leapfrog_steps=25, randomize=None)
+        hmc = rb.HMC(target, step_size=step_size, num_leapfrog_steps=25, randomize_length=False)
         found.append(hmc.step(hmc.init(start, seed=5))[1])
     assert np.array_equal(found[0]["n_steps"], found[1]["n_steps"])
     assert np.array_equal(found[0]["accepted"], found[1]["accepted"])

@@ -133,7 +133,11 @@ def test_stop_is_ctrl_c_without_a_warning():
 
 def test_stop_inside_a_native_trajectory():
     """Of a million steps: the flag is polled there."""
-    options = {"num_leapfrog_steps": 10**6, "max_num_leapfrog_steps": 10**6, "randomize": None}
+    options = {
+        "num_leapfrog_steps": 10**6,
+        "max_num_leapfrog_steps": 10**6,
+        "randomize_length": False,
+    }
     run = HMC(posterior(), step_size=1e-6, **options).start(10, chains=2)
     time.sleep(0.1)
     assert len(run.stop(timeout=30.0)) == 0

@@ -23,7 +23,7 @@ from tests.support.targets import OPTIONS, Gaussian, equal, posterior
 
 START = np.zeros((2, 3))
 HMC_OPTIONS = {"step_size": 0.1, "num_leapfrog_steps": 2}
-FIXED = {"randomize": None, "max_num_leapfrog_steps": 10**6}
+FIXED = {"randomize_length": False, "max_num_leapfrog_steps": 10**6}
 
 
 class Fails(Gaussian):

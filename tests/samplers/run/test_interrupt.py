@@ -92,7 +92,11 @@ def test_between_short_trajectories():
 
 
 def test_inside_a_native_trajectory_of_a_million_steps():
-    options = {"num_leapfrog_steps": 10**6, "max_num_leapfrog_steps": 10**6, "randomize": None}
+    options = {
+        "num_leapfrog_steps": 10**6,
+        "max_num_leapfrog_steps": 10**6,
+        "randomize_length": False,
+    }
     hmc = HMC(posterior(), step_size=1e-6, **options)
     draws = interrupted(lambda: hmc.sample(10, chains=2, progress=False))
     assert len(draws) == 0
@@ -133,7 +137,9 @@ def test_inside_a_python_callable():
 
 
 def test_inside_a_python_trajectory_of_quick_calls():
-    hmc = HMC(Gaussian([1.0, 1.0, 1.0]), step_size=1e-6, num_leapfrog_steps=90_000, randomize=None)
+    hmc = HMC(
+        Gaussian([1.0, 1.0, 1.0]), step_size=1e-6, num_leapfrog_steps=90_000, randomize_length=False
+    )
     draws = interrupted(lambda: hmc.sample(100, init=START, progress=False))
     assert len(draws) < 100
 

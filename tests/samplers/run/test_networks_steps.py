@@ -74,12 +74,12 @@ def test_hmc_is_replayed(path, name):
     density = made.native() if path == "native" else Foreign(made.native())
     step = {"conv": 0.015, "residual": 0.02, "lstm": 0.05, "group norm": 0.02}[name]
     # Of one length, for which the steps are chosen; samplers/mcmc/test_hmc.py replays random ones.
-    hmc = rb.HMC(density, step_size=step, num_leapfrog_steps=3, randomize=None)
+    hmc = rb.HMC(density, step_size=step, num_leapfrog_steps=3, randomize_length=False)
     draws = hmc.sample(8, warmup=0, chains=2, seed=SEED, init=made.theta, progress=False)
     accepted = np.asarray(draws.stats["accepted"])
     assert 0 < accepted.sum() < accepted.size  # both branches are met
     for chain in range(2):
-        options = {"seed": SEED, "chain": chain, "num_steps": 3, "randomize": None}
+        options = {"seed": SEED, "chain": chain, "num_steps": 3, "randomize_length": False}
         known, flags = hmc_run(made.reference, made.theta, 8, step_size=step, **options)
         np.testing.assert_array_equal(accepted[chain], flags)
         np.testing.assert_allclose(draws.positions[chain], known, rtol=0, atol=1e-8)

@@ -128,7 +128,7 @@ SAMPLERS: dict[str, Call] = {
             "target_accept": fraction(0.8),
             "max_num_leapfrog_steps": count(100, 1, 2**70, none=True),
             "divergence_threshold": positive(1000.0),
-            "randomize": (None, m.choices(none=True)),
+            "randomize_length": flag(),
         },
     ),
     "HMC of steps": Call(

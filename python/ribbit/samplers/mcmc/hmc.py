@@ -38,7 +38,7 @@ class HMC(Sampler):
 
     A trajectory of fixed length can leave a direction unmoved: of length pi/2 prior sds it carries
     a Gaussian direction of half the prior's sd exactly to its mirror image, draw after draw. So the
-    length of every trajectory is random (Mackenzie 1989), unless ``randomize=None``.
+    length of every trajectory is random (Mackenzie 1989), unless ``randomize_length=False``.
 
     With nothing set, warmup finds the step size; trajectories are one prior sd long on average. The
     last layer of a regression is then integrated out where that pays (`Posterior`, `marginalize`):
@@ -72,10 +72,10 @@ class HMC(Sampler):
         sd.
     num_leapfrog_steps : int, optional
         L itself, on average; excludes `trajectory_length`.
-    randomize : "uniform" or None
-        "uniform": each trajectory of each chain has a number of leapfrog steps that is uniform on
-        1, 2, .., 2 L, by its address (seed, chain, transition). None: all have L, as in Izmailov et
-        al. 2021; some directions may then never move.
+    randomize_length : bool
+        True: each trajectory of each chain has a number of leapfrog steps that is uniform on
+        1, 2, .., 2 L, by its address (seed, chain, transition). False: all have L, as in Izmailov
+        et al. 2021; some directions may then never move.
     inverse_mass_matrix : (P,) array, "prior" or "adapt", optional
         Diagonal. "prior": the variance of the tempered prior, prior_sd^2 * temperature. "adapt":
         the variances of each chain in warmup, in Stan's windows. None: the identity; where no
@@ -139,7 +139,7 @@ class HMC(Sampler):
         step_size: float | Array | str = "auto",
         trajectory_length: float | str | None = None,
         num_leapfrog_steps: int | None = None,
-        randomize: str | None = "uniform",
+        randomize_length: bool = True,
         inverse_mass_matrix: Array | str | None = None,
         jitter: float = 0.0,
         target_accept: float = 0.9,
@@ -159,7 +159,7 @@ class HMC(Sampler):
                 target,
                 step_size=step_size,
                 trajectory_length=trajectory_length,
-                randomize=randomize,
+                randomize_length=randomize_length,
                 jitter=jitter,
                 target_accept=target_accept,
                 max_num_leapfrog_steps=max_num_leapfrog_steps,
@@ -172,7 +172,7 @@ class HMC(Sampler):
             step_size=step_size,
             trajectory_length=trajectory_length,
             num_leapfrog_steps=num_leapfrog_steps,
-            randomize=randomize,
+            randomize_length=randomize_length,
             inverse_mass_matrix=inverse_mass_matrix,
             target_accept=target_accept,
             max_num_leapfrog_steps=max_num_leapfrog_steps,
@@ -185,7 +185,7 @@ class HMC(Sampler):
             "trajectory_length": "adapt" if tuning.adapts_length else tuning.length,
             **({"coupled_chains": True} if tuning.adapts_length else {}),
             "num_leapfrog_steps": tuning.num_steps,
-            "randomize": tuning.randomize,
+            "randomize_length": tuning.randomize_length,
             "inverse_mass_matrix": inverse_mass_matrix
             if inverse_mass_matrix is None or isinstance(inverse_mass_matrix, str)
             else to_host(inverse_mass_matrix).tolist(),

@@ -152,7 +152,7 @@ class NUTS(Sampler):
             step_size=step_size,
             trajectory_length=None,
             num_leapfrog_steps=1,
-            randomize=None,
+            randomize_length=False,
             inverse_mass_matrix="adapt" if self._auto_mass else inverse_mass_matrix,
             target_accept=target_accept,
             max_num_leapfrog_steps=1,

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Tuning"]
 
-_RANDOM = ("uniform",)
 # Its own layer of the jitter's purpose: the two share no number.
 _LENGTH_LAYER = 1
 # "auto": a trajectory has so many leapfrog steps on average, at most, until warmup has left a share
@@ -55,8 +54,8 @@ class Tuning:
     inverse_mass : (P,) array or None
         The fixed one; None for the identity and for "adapt".
     adapts_mass : bool
-    randomize : str or None
-        How the leapfrog steps of a transition vary around L.
+    randomize_length : bool
+        Whether the leapfrog steps of a transition vary around L.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class Tuning:
         step_size: float | Array | str,
         trajectory_length: float | str | None,
         num_leapfrog_steps: int | None,
-        randomize: str | None,
+        randomize_length: bool,
         inverse_mass_matrix: Array | str | None,
         target_accept: float,
         max_num_leapfrog_steps: int | None,
@@ -85,9 +84,7 @@ class Tuning:
         self.max_steps = checks.integer(
             "HMC", "max_num_leapfrog_steps", max_num_leapfrog_steps, minimum=1, maximum=2**62
         )
-        self.randomize = (
-            None if randomize is None else checks.choice("HMC", "randomize", randomize, _RANDOM)
-        )
+        self.randomize_length = checks.boolean("HMC", "randomize_length", randomize_length)
         self.adapts_mass = isinstance(inverse_mass_matrix, str) and inverse_mass_matrix == "adapt"
         self.inverse_mass = hmc_options.inverse_mass(density, inverse_mass_matrix, function)
         self.adapts_length = isinstance(trajectory_length, str)
@@ -113,7 +110,7 @@ class Tuning:
         if self.step_size is None and self._short(state.step, state.warmup):
             # The step comes first: a step that is still too small must not cost long trajectories.
             num_steps, capped = np.minimum(num_steps, _SHORT), capped & (num_steps <= _SHORT)
-        if self.randomize is None:
+        if not self.randomize_length:
             return num_steps, capped
         u = random_numbers.uniform(
             np,
@@ -276,7 +273,7 @@ class Tuning:
         """
         brief = self.step_size is None
         return {
-            "randomize": self.randomize is not None,
+            "randomize": self.randomize_length,
             "most": self.max_steps,
             "brief": _SHORT,
             "brief_until": max(0, math.ceil(warmup - self._left(warmup))) if brief else 0,
@@ -420,7 +417,7 @@ class Tuning:
         return _MEAN_BY_DEFAULT if self._caps_default else self.max_steps
 
     def _warn_capped(self, num_steps: npt.NDArray[np.int64], capped: npt.NDArray[np.bool_]) -> None:
-        if self.randomize is not None:  # the longest have twice as many
+        if self.randomize_length:  # the longest have twice as many
             capped = capped | (2.0 * num_steps > self.max_steps)
         if capped.any() and self._caps_default:
             warn(
