@@ -41,7 +41,7 @@ def chain_of_normals(n, x, grad, lp, user):
 def main(num_draws: int = 4000) -> dict[str, float]:
     dim = 5
     target = rb.CallableDensity.from_pointer(chain_of_normals.address, dim, threadsafe=True)
-    hmc = rb.HMC(target, step_size=0.3, num_leapfrog_steps=12, jitter=0.2)
+    hmc = rb.HMC(target, step_size=0.3, num_leapfrog_steps=12, step_size_jitter=0.2)
     draws = hmc.sample(num_draws, warmup=100, chains=4, seed=0, init=np.zeros(dim), progress=False)
     variance = draws.positions[..., -1].var()
     print(f"variance of the last value {variance:.2f} (exact {1 + 0.25 * (dim - 1):.2f})")

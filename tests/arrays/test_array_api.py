@@ -40,7 +40,10 @@ def close(a, b, **tolerance):
     ("options", "arguments"),
     [
         ({"step_size": 0.2, "num_leapfrog_steps": 4}, {"chains": 3}),
-        ({"step_size": 0.2, "trajectory_length": 0.9, "jitter": 0.2}, {"chains": 2, "thin": 3}),
+        (
+            {"step_size": 0.2, "trajectory_length": 0.9, "step_size_jitter": 0.2},
+            {"chains": 2, "thin": 3},
+        ),
         ({"step_size": "auto", "inverse_mass_matrix": "adapt"}, {"chains": 2, "warmup": 25}),
         ({"step_size": 0.3, "inverse_mass_matrix": [1.0, 4.0, 0.1]}, {"init": [0.1, 0.2, 0.3]}),
         ({"step_size": 0.2, "num_leapfrog_steps": 4}, {"save_draws": False}),

@@ -55,7 +55,7 @@ ENTRIES = {
             "trajectory_length": lengths,
             "num_leapfrog_steps": counts,
             "inverse_mass_matrix": masses,
-            "jitter": some(st.floats(0, 0.9)),
+            "step_size_jitter": some(st.floats(0, 0.9)),
             "target_accept": some(st.floats(0.1, 0.9)),
             "max_num_leapfrog_steps": some(st.integers(5, 100)),
             "divergence_threshold": some(st.floats(1, 100)),

@@ -105,11 +105,11 @@ def test_starts_values_and_trajectories(target):
 
 
 def test_draws_and_statistics(target):
-    """A whole run: warmup, thinning, random lengths, jitter, a mass."""
+    """A whole run: warmup, thinning, random lengths, random step sizes, a mass."""
     ours = lib.posterior(target)
     mass = np.linspace(0.5, 2.0, target.dim).astype(target.dtype)
     sampler = rb.HMC(
-        target, step_size=0.03, num_leapfrog_steps=6, jitter=0.2, inverse_mass_matrix=mass
+        target, step_size=0.03, num_leapfrog_steps=6, step_size_jitter=0.2, inverse_mass_matrix=mass
     )
     expected = sampler.sample(6, warmup=4, thin=2, chains=3, seed=SEED, progress=False)
     start = target.init(SEED, 3)
@@ -183,7 +183,7 @@ def test_step_sizes_that_are_found(name, warmup, length):
     """Dual averaging, short trajectories while it begins; then a run with what was found."""
     target = TARGETS[name]()
     ours, start = lib.posterior(target), target.init(SEED, 3)
-    sampler = rb.HMC(target, target_accept=0.8, jitter=0.1, **length)
+    sampler = rb.HMC(target, target_accept=0.8, step_size_jitter=0.1, **length)
     expected = sampler.sample(5, warmup=warmup, chains=3, seed=SEED, init=start, progress=False)
     named = {key.replace("num_leapfrog", "num"): value for key, value in length.items()}
     found, common = np.zeros(3), {"seed": SEED, "jitter": 0.1, **named}

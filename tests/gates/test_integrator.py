@@ -204,18 +204,18 @@ def test_chains_have_their_own_step_size_and_length():
 
 # the same draws twice: whether they have converged does not matter
 @pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
-@pytest.mark.parametrize("options", [{}, {"mass": True}, {"jitter": 0.3}])
+@pytest.mark.parametrize("options", [{}, {"mass": True}, {"step_size_jitter": 0.3}])
 def test_a_whole_native_run_is_replayed_by_the_oracle(options):
     y = synthetic_y(5)
     target, theta = exact_start(5)
     mass = np.random.default_rng(8).uniform(0.5, 2, size=DIM) if options.get("mass") else None
-    jitter = options.get("jitter", 0.0)
+    step_size_jitter = options.get("step_size_jitter", 0.0)
     step_size, num_steps, draws = 0.04, 4, 40  # a large step, so that some are rejected
     hmc = rb.HMC(
         target,
         step_size=step_size,
         num_leapfrog_steps=num_steps,
-        jitter=jitter,
+        step_size_jitter=step_size_jitter,
         inverse_mass_matrix=mass,
     )
     run = hmc.sample(draws, warmup=0, chains=2, seed=12345678901, init=theta, progress=False)
@@ -229,7 +229,7 @@ def test_a_whole_native_run_is_replayed_by_the_oracle(options):
             step_size=step_size,
             num_steps=num_steps,
             inverse_mass=1.0 if mass is None else mass,
-            jitter=jitter,
+            step_size_jitter=step_size_jitter,
         )
         assert 5 <= accepted.sum() <= draws - 5  # both branches are met
         assert np.array_equal(np.asarray(run.stats["accepted"])[chain], accepted)

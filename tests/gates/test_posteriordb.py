@@ -37,7 +37,7 @@ def sample(target, model, *, draws, trajectory_length=None, chains=CHAINS, warmu
         step_size="auto",
         inverse_mass_matrix="adapt",
         trajectory_length=trajectory_length,
-        jitter=0.2,
+        step_size_jitter=0.2,
         # before the first mass is known a trajectory of pi/2 would take thousands of steps; later
         # those of random length take up to 400
         max_num_leapfrog_steps=500,

@@ -30,6 +30,7 @@ OPEN_MPI = {
 PATIENCE = 300.0  # seconds
 # Settings that have another name since they were recorded.
 RENAMED = {
+    "jitter": "step_size_jitter",
     "keep_draws": "save_draws",
     "randomize": "randomize_length",
     "target_acceptance": "target_accept",

@@ -336,7 +336,7 @@ def hmc_transition(
     chain,
     step,
     inverse_mass=1.0,
-    jitter=0.0,
+    step_size_jitter=0.0,
     randomize_length=True,
 ):
     """Metropolis-adjusted leapfrog (Neal 2011, section 3) with all randomness by address.
@@ -346,9 +346,9 @@ def hmc_transition(
     """
     z = normal(position.size, seed=seed, step=step, chain=chain, purpose=MOMENTUM)
     momentum = z / np.sqrt(inverse_mass)
-    if jitter:
+    if step_size_jitter:
         u = uniform(1, seed=seed, step=step, chain=chain, purpose=JITTER)[0]
-        step_size = step_size * (1 + jitter * (2 * u - 1))
+        step_size = step_size * (1 + step_size_jitter * (2 * u - 1))
     if randomize_length:
         u = uniform(1, seed=seed, step=step, chain=chain, purpose=JITTER, layer=1)[0]
         num_steps = math.ceil(2 * num_steps * u)

@@ -141,7 +141,7 @@ def test_predictions_decide_while_sampling():
             centre = np.where(theta > 0, 20.0, -20.0)
             return -0.5 * np.sum((theta - centre) ** 2, axis=1), centre - theta
 
-    hmc = rb.HMC(Mirror([1.0]), step_size=0.5, num_leapfrog_steps=5, jitter=0.3)
+    hmc = rb.HMC(Mirror([1.0]), step_size=0.5, num_leapfrog_steps=5, step_size_jitter=0.3)
     for keep in (True, False):
         draws, found = caught(
             lambda keep=keep: hmc.sample(
@@ -369,7 +369,7 @@ class Wells(Gaussian):
 
 
 def wells(start, **options):
-    hmc = rb.HMC(Wells([1.0]), step_size=0.5, num_leapfrog_steps=5, jitter=0.3)
+    hmc = rb.HMC(Wells([1.0]), step_size=0.5, num_leapfrog_steps=5, step_size_jitter=0.3)
     draws, found = caught(
         lambda: hmc.sample(200, warmup=20, init=start, seed=1, progress=False, **options)
     )

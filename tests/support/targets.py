@@ -134,7 +134,7 @@ OPTIONS = {
     "adapted": {
         "step_size": "auto",
         "inverse_mass_matrix": "adapt",
-        "jitter": 0.1,
+        "step_size_jitter": 0.1,
         "trajectory_length": 0.2,
     },
 }

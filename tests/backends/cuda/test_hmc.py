@@ -41,7 +41,7 @@ def close(a, b, **tolerance):
     [
         {"step_size": 0.02, "num_leapfrog_steps": 9},
         {"step_size": [0.02, 0.03, 0.01], "trajectory_length": 0.2},
-        {"step_size": 0.02, "num_leapfrog_steps": 5, "jitter": 0.3},
+        {"step_size": 0.02, "num_leapfrog_steps": 5, "step_size_jitter": 0.3},
         {"step_size": 0.03, "num_leapfrog_steps": 5, "inverse_mass_matrix": "prior"},
     ],
 )
@@ -68,7 +68,7 @@ def test_adaptation(device):
 
 
 def test_no_draw_waits_for_the_device(device):
-    sampler = rb.HMC(pair(device)[1], step_size=0.02, num_leapfrog_steps=3, jitter=0.1)
+    sampler = rb.HMC(pair(device)[1], step_size=0.02, num_leapfrog_steps=3, step_size_jitter=0.1)
     state = sampler.init(sampler._density.target.init(chains=3))
     state, _ = sampler.step(state)
     with no_waits(device):

@@ -139,11 +139,13 @@ SDS = np.array([1.0, 3.0, 0.1, 0.02])
 # three leapfrogs of a normal law in 50 dimensions, 300 draws: they need not have converged
 @pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 def test_step_size_reaches_the_target_acceptance():
-    """Mean acceptance over 8 chains within 0.1 of a target of 0.7 (jitter breaks periodicity).
+    """Mean acceptance over 8 chains within 0.1 of a target of 0.7.
+
+    Random step sizes break periodicity.
 
     The run is deterministic; control: the step sizes times 1.5 must miss.
     """
-    options = {"num_leapfrog_steps": 3, "jitter": 0.3}
+    options = {"num_leapfrog_steps": 3, "step_size_jitter": 0.3}
     target, start = Gaussian(np.ones(50)), np.zeros((8, 50))
     hmc = HMC(target, step_size="auto", target_accept=0.7, **options)
     draws = hmc.sample(300, warmup=300, init=start, seed=1)
@@ -192,7 +194,7 @@ def test_defaults_accept_where_data_have_little_noise(warmup, monkeypatch):
 
 def test_adapted_mass_finds_the_scales():
     """Every chain's variances within a factor 2 of the truth; the identity is off by 2500."""
-    hmc = HMC(Gaussian(SDS), step_size="auto", inverse_mass_matrix="adapt", jitter=0.2)
+    hmc = HMC(Gaussian(SDS), step_size="auto", inverse_mass_matrix="adapt", step_size_jitter=0.2)
     draws = hmc.sample(10, warmup=450, init=np.zeros((3, 4)), seed=2)
     ratio = draws.state.inverse_mass / SDS**2
     assert ratio.shape == (3, 4)

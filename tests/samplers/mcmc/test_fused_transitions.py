@@ -48,7 +48,11 @@ def made(kind, dtype=np.float64, units=5, **options):
 
 CASES = {
     "given": ({"step_size": 0.01, "num_leapfrog_steps": 7, "randomize_length": False}, {}, 0),
-    "jitter": ({"step_size": 0.02, "num_leapfrog_steps": 7, "jitter": 0.2}, {}, 0),
+    "random step sizes": (
+        {"step_size": 0.02, "num_leapfrog_steps": 7, "step_size_jitter": 0.2},
+        {},
+        0,
+    ),
     "auto": ({"trajectory_length": 0.5}, {}, 30),
     "mass": ({"inverse_mass_matrix": "adapt"}, {}, 40),
     "tempered": ({"step_size": 0.01}, {"temperature": 0.3, "likelihood_temperature": 2.0}, 0),

@@ -309,8 +309,8 @@ def test_chains_that_several_threads_have(chains, together, monkeypatch):
 
 @pytest.mark.parametrize(
     "options",
-    [{"jitter": 0.1, "step_size": 0.1}, {"inverse_mass_matrix": "adapt"}],
-    ids=["jitter", "mass"],
+    [{"step_size_jitter": 0.1, "step_size": 0.1}, {"inverse_mass_matrix": "adapt"}],
+    ids=["random step sizes", "mass"],
 )
 def test_what_changes_in_python_goes_one_by_one(options):
     assert not rb.HMC(posterior(), **options).several

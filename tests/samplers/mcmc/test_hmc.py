@@ -26,10 +26,14 @@ class Oracle:
 # the same draws twice: whether they have converged does not matter
 @pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 @pytest.mark.parametrize("mass", [None, np.array([1.0, 3.0, 0.2])])
-@pytest.mark.parametrize("jitter", [0.0, 0.3])
+@pytest.mark.parametrize("step_size_jitter", [0.0, 0.3])
 @pytest.mark.parametrize("randomize_length", [True, False])
-def test_draws_are_those_of_the_oracle(mass, jitter, randomize_length):
-    options = {"step_size": 0.85, "jitter": jitter, "randomize_length": randomize_length}
+def test_draws_are_those_of_the_oracle(mass, step_size_jitter, randomize_length):
+    options = {
+        "step_size": 0.85,
+        "step_size_jitter": step_size_jitter,
+        "randomize_length": randomize_length,
+    }
     draws = HMC(Gaussian(SDS), num_leapfrog_steps=7, inverse_mass_matrix=mass, **options).sample(
         60, init=START, seed=2**63 + 5, warmup=0
     )
@@ -76,7 +80,7 @@ def test_moments_of_a_gaussian():
 
     The control accepts everything, which overstates the variance at this step size.
     """
-    hmc = HMC(Gaussian(SDS), step_size=0.8, trajectory_length=1.6, jitter=0.5)
+    hmc = HMC(Gaussian(SDS), step_size=0.8, trajectory_length=1.6, step_size_jitter=0.5)
 
     def worst(draws):
         scaled = draws.positions[:, 100:] / SDS

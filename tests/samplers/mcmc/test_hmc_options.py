@@ -150,7 +150,11 @@ def test_lengths_are_uniform_by_address_and_differ_between_chains():
 
 def test_jitter_changes_step_size_but_not_length():
     hmc = HMC(
-        Gaussian(SDS), step_size=0.1, trajectory_length=1.0, jitter=0.2, randomize_length=False
+        Gaussian(SDS),
+        step_size=0.1,
+        trajectory_length=1.0,
+        step_size_jitter=0.2,
+        randomize_length=False,
     )
     draws = hmc.sample(300, init=START, warmup=0)
     steps = draws.stats["step_size"]
@@ -185,8 +189,8 @@ def test_jitter_changes_step_size_but_not_length():
         ({"inverse_mass_matrix": np.eye(3)}, ValueError, r"inverse_mass_matrix \(3,\)"),
         ({"inverse_mass_matrix": [1.0, 0.0, 1.0]}, ValueError, r"inverse_mass_matrix\[1\] is 0"),
         ({"inverse_mass_matrix": [1.0, 1.0, math.inf]}, ValueError, "finite and > 0"),
-        ({"jitter": 1.0}, ValueError, "jitter"),
-        ({"jitter": -0.1}, ValueError, "jitter"),
+        ({"step_size_jitter": 1.0}, ValueError, "step_size_jitter"),
+        ({"step_size_jitter": -0.1}, ValueError, "step_size_jitter"),
         ({"randomize_length": "uniform"}, TypeError, "randomize_length"),
         ({"randomize_length": None}, TypeError, "randomize_length"),
         ({"target_accept": 1.0}, ValueError, "target_accept"),

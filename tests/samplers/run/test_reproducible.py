@@ -14,7 +14,7 @@ from ribbit import _core
 
 SETTINGS = {
     "fixed": {"step_size": 2e-3, "num_leapfrog_steps": 8},
-    "jitter": {"step_size": 2e-3, "trajectory_length": 0.01, "jitter": 0.3},
+    "random step sizes": {"step_size": 2e-3, "trajectory_length": 0.01, "step_size_jitter": 0.3},
     "adaptive": {
         "step_size": "auto",
         "num_leapfrog_steps": 6,

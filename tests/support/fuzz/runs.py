@@ -124,7 +124,7 @@ SAMPLERS: dict[str, Call] = {
                 m.without(m.reals(0.0), "list", "tuple", "array"),
             ),
             "trajectory_length": (0.3, m.reals(0.0, none=True)),
-            "jitter": (0.1, m.without(m.reals(0.0, 1.0), "end")),
+            "step_size_jitter": (0.1, m.without(m.reals(0.0, 1.0), "end")),
             "target_accept": fraction(0.8),
             "max_num_leapfrog_steps": count(100, 1, 2**70, none=True),
             "divergence_threshold": positive(1000.0),

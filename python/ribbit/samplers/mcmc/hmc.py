@@ -81,9 +81,9 @@ class HMC(Sampler):
         the variances of each chain in warmup, in Stan's windows. None: the identity; where no
         length is given either and no prior sd is shared by all network weights, "prior", or
         "adapt" for a target that states no prior sds.
-    jitter : float
-        In [0, 1): the step size of every draw and chain is multiplied by uniform(1 - jitter,
-        1 + jitter); the number of steps stays.
+    step_size_jitter : float
+        A share j in [0, 1). The step size of every draw and chain is multiplied by
+        uniform(1 - j, 1 + j); the number of steps stays.
     target_accept : float
         What "auto" aims for. At lower ones a chain may stick where the density is narrow.
     max_num_leapfrog_steps : int, optional
@@ -141,7 +141,7 @@ class HMC(Sampler):
         num_leapfrog_steps: int | None = None,
         randomize_length: bool = True,
         inverse_mass_matrix: Array | str | None = None,
-        jitter: float = 0.0,
+        step_size_jitter: float = 0.0,
         target_accept: float = 0.9,
         max_num_leapfrog_steps: int | None = None,
         divergence_threshold: float = 1000.0,
@@ -149,7 +149,9 @@ class HMC(Sampler):
         density = Density(target, function="HMC")
         options.no_dropout("HMC", target)
         super().__init__(density)
-        self._jitter = checks.fraction("HMC", "jitter", jitter, zero=True)
+        self._step_size_jitter = checks.fraction(
+            "HMC", "step_size_jitter", step_size_jitter, zero=True
+        )
         self._threshold = checks.positive("HMC", "divergence_threshold", divergence_threshold)
         adapts_length = isinstance(trajectory_length, str)
         no_length = (trajectory_length is None or adapts_length) and num_leapfrog_steps is None
@@ -160,7 +162,7 @@ class HMC(Sampler):
                 step_size=step_size,
                 trajectory_length=trajectory_length,
                 randomize_length=randomize_length,
-                jitter=jitter,
+                step_size_jitter=step_size_jitter,
                 target_accept=target_accept,
                 max_num_leapfrog_steps=max_num_leapfrog_steps,
                 divergence_threshold=divergence_threshold,
@@ -189,7 +191,7 @@ class HMC(Sampler):
             "inverse_mass_matrix": inverse_mass_matrix
             if inverse_mass_matrix is None or isinstance(inverse_mass_matrix, str)
             else to_host(inverse_mass_matrix).tolist(),
-            "jitter": self._jitter,
+            "step_size_jitter": self._step_size_jitter,
             "target_accept": tuning.target_accept,
             "max_num_leapfrog_steps": tuning.max_steps,
             "divergence_threshold": self._threshold,
@@ -308,7 +310,7 @@ class HMC(Sampler):
         own = type(self)
         if own._advance is not HMC._advance or own._transition is not HMC._transition:
             return False  # a sampler that makes its own is not passed by
-        return goes_together(self._density, self._tuning, self._jitter)
+        return goes_together(self._density, self._tuning, self._step_size_jitter)
 
     def _advance_several(
         self,
@@ -334,7 +336,7 @@ class HMC(Sampler):
         self, state: State, guard: InterruptGuard | None
     ) -> tuple[State, dict[str, Array]]:
         step_size = state.step_size
-        if self._jitter:
+        if self._step_size_jitter:
             u = random_numbers.uniform(
                 self._density.xp,
                 (state.chains.shape[0], 1),
@@ -343,7 +345,9 @@ class HMC(Sampler):
                 chains=state.chains,
                 purpose=random_numbers.JITTER,
             )
-            step_size = step_size * (1.0 - self._jitter + 2.0 * self._jitter * u[:, 0])
+            step_size = step_size * (
+                1.0 - self._step_size_jitter + 2.0 * self._step_size_jitter * u[:, 0]
+            )
         num_steps, capped = self._tuning.steps_of(state)
         moves = None
         # Lengths that adapt need the proposals, which a target does not tell.
