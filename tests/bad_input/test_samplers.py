@@ -108,7 +108,7 @@ ENTRIES = {
         lambda **k: MCLMC(TARGET, **{"max_num_leapfrog_steps": 9, **k}),
         {
             "adjusted": flags,
-            "energy_variance": some(st.floats(0.01, 1.0), st.just((0.5, 0.1)), st.just("auto")),
+            "desired_energy_var": some(st.floats(0.01, 1.0), st.just((0.5, 0.1)), st.just("auto")),
             "step_size": sizes,
             "decoherence_length": some(st.floats(0.01, 2.0), st.just("auto")),
             "inverse_mass_matrix": masses,

@@ -173,7 +173,9 @@ def gaussian(sd):
 @functools.cache
 def variances(variance):
     """Found / true variances (40,) of a Gaussian, the energy variance of every chain, step / L."""
-    options = {} if variance == "auto" else {"energy_variance": (0.5, variance), "step_limit": None}
+    options = (
+        {} if variance == "auto" else {"desired_energy_var": (0.5, variance), "step_limit": None}
+    )
     start = np.random.default_rng(2).normal(size=(4 * CHAINS, 40)) * WIDTHS
     draws = MCLMC(gaussian(WIDTHS), **options).sample(500, init=start, seed=6, progress=False)
     found = (draws.positions.astype(float) / WIDTHS) ** 2
@@ -296,7 +298,7 @@ def narrowed(many, chains):
 @functools.cache
 def variance_of_few(variance, many=MANY):
     """Found / true variance of 20 directions a third as wide as all others; theirs; the step."""
-    options = {} if variance == "auto" else {"energy_variance": variance, "step_limit": None}
+    options = {} if variance == "auto" else {"desired_energy_var": variance, "step_limit": None}
     directions, target, start = narrowed(many, chains=8)
     draws = MCLMC(target, **options).sample(200, init=start, seed=6, progress=False)
     squares = draws.positions.astype(float) ** 2
@@ -339,7 +341,7 @@ FEW = 1_250
 
 def by_chain(target, start, variance):
     """Draws from exact ones, their `step_bias`, and the same by three quarters of the step."""
-    options = {} if variance == "auto" else {"energy_variance": variance, "step_limit": None}
+    options = {} if variance == "auto" else {"desired_energy_var": variance, "step_limit": None}
     sampler = MCLMC(target, **options)
     draws = sampler.sample(200, init=start, seed=6, progress=False)
     found = sampler.step_bias(draws, num_steps=10_000, progress=False).by_chain

@@ -30,6 +30,7 @@ OPEN_MPI = {
 PATIENCE = 300.0  # seconds
 # Settings that have another name since they were recorded.
 RENAMED = {
+    "energy_variance": "desired_energy_var",
     "jitter": "step_size_jitter",
     "keep_draws": "save_draws",
     "randomize": "randomize_length",

@@ -165,7 +165,7 @@ MCLMC = list(
             ("mass adapt", "T1", {"inverse_mass_matrix": "adapt"}, {"warmup": 300}),
             ("mass prior", "T2", {"inverse_mass_matrix": "prior"}),
             ("mass none", "T2", {"inverse_mass_matrix": None}),
-            ("variances", "T1", {"energy_variance": (0.3, 0.01)}, {"warmup": 600}),
+            ("variances", "T1", {"desired_energy_var": (0.3, 0.01)}, {"warmup": 600}),
             ("no limit", "T7", {"step_limit": None}),
             *both(
                 "adjusted", "T2", {"adjusted": True}, {"warmup": 40, "thin": 1, "save_warmup": True}

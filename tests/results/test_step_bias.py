@@ -8,7 +8,7 @@ from ribbit.results.step_bias import StepBias
 NAMES = ("log likelihood", "log prior")
 
 
-def found(bias, error, sd=(4.0, 10.0), chains=4, still=0, set_by="energy_variance"):
+def found(bias, error, sd=(4.0, 10.0), chains=4, still=0, set_by="desired_energy_var"):
     """Of a wanted bias and standard error by term: values by chain that have these."""
     pattern = np.linspace(-1.0, 1.0, chains)[:, None]
     pattern = pattern / pattern.std(ddof=1) * np.sqrt(chains)
@@ -69,7 +69,7 @@ def test_the_same_spread_of_more_chains_says_more():
 
 def test_advice_is_for_how_the_step_was_found():
     for name, share in (
-        ("energy_variance", "a tenth has about half of the bias"),
+        ("desired_energy_var", "a tenth has about half of the bias"),
         ("step_limit", "half a quarter of the bias"),
         ("step_size", "half a quarter of the bias"),
     ):

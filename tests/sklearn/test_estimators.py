@@ -122,8 +122,8 @@ def test_scales_are_of_arrays_unless_something_else_is_stated() -> None:
     [
         ((50,), None, 1.0),
         ((250,), None, (1250 / 1752) ** 2),  # 4 inputs, 250 units, mean and sd
-        ((250,), {"energy_variance": "auto"}, (1250 / 1752) ** 2),
-        ((250,), {"energy_variance": (0.5, 0.01)}, 1.0),
+        ((250,), {"desired_energy_var": "auto"}, (1250 / 1752) ** 2),
+        ((250,), {"desired_energy_var": (0.5, 0.01)}, 1.0),
         ((250,), {"adjusted": True}, 1.0),  # nothing looks at it
     ],
 )
@@ -133,7 +133,7 @@ def test_of_many_parameters_mclmc_has_less_energy_variance(
     x = np.random.default_rng(0).normal(size=(40, 4))
     chains = {"method": "mclmc", "epochs": None, "draws": 1, "warmup": 100, "thin": 1}
     model = BNNRegressor(hidden=hidden, chains=2, options=options, **chains).fit(x, x[:, 0])
-    found = model.draws_.settings["energy_variance"]
+    found = model.draws_.settings["desired_energy_var"]
     np.testing.assert_allclose(found, [0.5 * share, 0.01 * share], rtol=1e-12)
     adjusted = options == {"adjusted": True}
     assert model.draws_.settings["step_limit"] == (None if adjusted else 0.25)

@@ -47,7 +47,7 @@ def scores(draws, mean, covariance):
 
 LAWS = {
     # At this energy variance the bias of a variance is a hundredth, a tenth of its standard error.
-    "mclmc": (lambda t: rb.MCLMC(t, energy_variance=0.0005), {"warmup": 600, "thin": 5}),
+    "mclmc": (lambda t: rb.MCLMC(t, desired_energy_var=0.0005), {"warmup": 600, "thin": 5}),
     "adjusted": (lambda t: rb.MCLMC(t, adjusted=True), {"warmup": 100}),
     "nuts": (rb.NUTS, {"warmup": 100}),
 }

@@ -34,6 +34,8 @@ _OTHERS = {
     "trajectory_length": "path_length path_len traj_length integration_time int_time",
     "randomize_length": "randomize randomise",
     "step_size_jitter": "jitter stepsize_jitter",
+    "desired_energy_var": "energy_variance desired_energy_variance desired_energy_var_start "
+    "desired_energy_var_end",
     "decoherence_length": "momentum_decoherence_length decoherence",
     "max_tree_depth": "max_treedepth max_depth treedepth tree_depth max_num_doublings",
     "inverse_mass_matrix": "mass_matrix inverse_mass inv_mass_matrix inv_mass metric inv_metric "

@@ -387,7 +387,7 @@ _ADVICE = {
     "apart": ("Run a longer warmup and more draws (resume=draws continues), start nearer to the "
         "posterior (init=; networks: init='ensemble'), or make larger moves.",
         "Raise draws= and warmup=, or use fewer hidden units."),
-    "narrow": ("Use HMC or NUTS, adjusted=True, or a smaller energy_variance.",
+    "narrow": ("Use HMC or NUTS, adjusted=True, or a smaller desired_energy_var.",
         "Use method='nuts'."),
     "drift": ("Start a new run with a longer warmup, on data or a density of unit scale.",
         "Raise warmup=."),
@@ -614,7 +614,7 @@ def _facts(draws: Any, e: Evidence) -> list[Row]:
 
 def _energy_errors(e: Evidence) -> tuple[Array, float]:
     """Return the energy variance (C,) of unadjusted steps, and what warmup aimed at; else inf."""
-    variance, aimed = e.host("energy_variance"), e.settings.get("energy_variance")
+    variance, aimed = e.host("energy_variance"), e.settings.get("desired_energy_var")
     aim = math.inf if aimed is None or e.settings.get("step_size") != "auto" else aimed[-1]
     return np.zeros(0) if variance is None else variance[:, -1], float(aim)
 

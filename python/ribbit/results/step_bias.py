@@ -44,7 +44,7 @@ class StepBias:
         than those of the posterior where a term moves more slowly than that.
     num_still : int
         Chains of which no term has moved: they say nothing.
-    set_by : {"energy_variance", "step_limit", "step_size"}
+    set_by : {"desired_energy_var", "step_limit", "step_size"}
         The option that the step sizes come from.
     num_steps : int
         Steps that each chain made with a tenth of its step size.
@@ -136,7 +136,9 @@ class StepBias:
         elif off:
             outcome = NOT
             share = (
-                "a tenth has about half" if self.set_by == "energy_variance" else "half a quarter"
+                "a tenth has about half"
+                if self.set_by == "desired_energy_var"
+                else "half a quarter"
             )
             message = (
                 f"The draws' {' and their '.join(off)}: take a smaller {self.set_by} ({share} of "

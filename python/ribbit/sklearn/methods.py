@@ -239,9 +239,9 @@ def _stated(options: dict[str, Any]) -> bool:
     return bool(options.get("adjusted")) or any(not isinstance(value, str) for value in given)
 
 
-def _energy_variance(options: dict[str, Any], dim: int) -> Any:
+def _desired_energy_var(options: dict[str, Any], dim: int) -> Any:
     """Return what is given, or the estimators' own: that for all sizes where no step is found."""
-    given = options.get("energy_variance", "auto")
+    given = options.get("desired_energy_var", "auto")
     if not isinstance(given, str) or given != "auto":
         return given
     fixed = bool(options.get("adjusted")) or not isinstance(options.get("step_size", "auto"), str)
@@ -255,7 +255,7 @@ def _sampled(plan: Plan, how: Chains, target: Posterior, seed: int) -> Draws:
     if "inverse_mass_matrix" not in plan.options and _stated(plan.options):
         options.pop("inverse_mass_matrix", None)
     if how.sampler is MCLMC:
-        options["energy_variance"] = _energy_variance(options, target.dim)
+        options["desired_energy_var"] = _desired_energy_var(options, target.dim)
     if how.batches:
         options.setdefault("batch_size", _batch(plan, target.num_rows))
     number: dict[str, Any] = {"num_draws": plan.draws}

@@ -32,7 +32,7 @@ def test_blocks_end_at_the_same_steps_wherever_one_looks_from(warmup):
 def test_the_energy_variance_is_what_was_asked_for(integrator, scale):
     # whatever the units: nothing is known of them here
     target = Gaussian(scale * np.geomspace(0.5, 2.0, 30))
-    sampler = MCLMC(target, energy_variance=(0.5, 0.02), step_limit=None, integrator=integrator)
+    sampler = MCLMC(target, desired_energy_var=(0.5, 0.02), step_limit=None, integrator=integrator)
     draws = sampler.sample(
         50, warmup=3000, init=np.zeros(30), chains=6, seed=1, thin=20, progress=False
     )
@@ -47,10 +47,10 @@ def test_the_energy_variance_is_what_was_asked_for(integrator, scale):
 def test_of_many_parameters_less_is_wanted_of_each(dim, share):
     """Settings have the numbers; what is given, or what nothing looks at, is of no size."""
     target = Gaussian(np.ones(dim))
-    found = MCLMC(target).settings["energy_variance"]
+    found = MCLMC(target).settings["desired_energy_var"]
     np.testing.assert_allclose(found, [0.5 * share, 0.02 * share], rtol=1e-12)
-    for options in ({"energy_variance": (0.5, 0.02)}, {"adjusted": True}, {"step_size": 0.1}):
-        assert MCLMC(target, **options).settings["energy_variance"] == [0.5, 0.02]
+    for options in ({"desired_energy_var": (0.5, 0.02)}, {"adjusted": True}, {"step_size": 0.1}):
+        assert MCLMC(target, **options).settings["desired_energy_var"] == [0.5, 0.02]
 
 
 @pytest.mark.full
@@ -74,17 +74,17 @@ def test_steps_are_a_quarter_of_the_length_at_most(integrator):
         other = MCLMC(target, integrator=integrator, **options)
         assert other.settings["step_limit"] is None
         assert np.all(other.sample(20, **run).stats["step_size"][:, -1] > 4.0)
-    for one in (sampler, MCLMC(target, energy_variance=(0.5, 0.02))):
+    for one in (sampler, MCLMC(target, desired_energy_var=(0.5, 0.02))):
         assert one.settings["step_limit"] == 0.25
     with pytest.raises(ValueError, match="step_limit as a number, None or 'auto'"):
         MCLMC(target, step_limit="None")
-    other = MCLMC(target, decoherence_length=7.0, energy_variance=0.02, step_limit=0.1)
+    other = MCLMC(target, decoherence_length=7.0, desired_energy_var=0.02, step_limit=0.1)
     np.testing.assert_allclose(other.sample(20, **run).stats["step_size"], 0.7)
     assert MCLMC(target, adjusted=True, step_limit=0.1).settings["step_limit"] is None
 
 
 def test_warmup_begins_hot():
-    sampler = MCLMC(Gaussian(np.ones(30)), energy_variance=(0.5, 0.005), step_limit=None)
+    sampler = MCLMC(Gaussian(np.ones(30)), desired_energy_var=(0.5, 0.005), step_limit=None)
     draws = sampler.sample(
         1, warmup=2000, init=np.zeros(30), chains=4, seed=1, save_warmup=True, progress=False
     )
@@ -231,10 +231,10 @@ def test_the_summary_says_where_energy_errors_have_grown(start, options, grown):
 
 def test_the_summary_says_that_resumed_steps_may_be_of_a_larger_variance():
     target = Gaussian(np.ones(1000))
-    first = MCLMC(target, energy_variance=0.5, step_limit=None).sample(
+    first = MCLMC(target, desired_energy_var=0.5, step_limit=None).sample(
         20, warmup=400, init=np.zeros(1000), chains=2, progress=False
     )
-    draws = MCLMC(target, energy_variance=0.001).sample(20, resume=first, progress=False)
+    draws = MCLMC(target, desired_energy_var=0.001).sample(20, resume=first, progress=False)
     text = " ".join(draws.summary().text.split())
     assert "resume= keeps the steps" in text
     assert "begin a new run" not in first.summary().text  # the control

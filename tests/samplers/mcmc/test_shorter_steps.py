@@ -41,7 +41,7 @@ def test_it_is_the_difference_between_both_ways(run):
     spread = np.sqrt(short.var(axis=1).mean(axis=0))
     np.testing.assert_allclose(found.sd, spread, rtol=1e-9)
     assert found.names == ("log likelihood", "log prior")
-    assert (found.num_steps, found.num_still, found.set_by) == (1300, 0, "energy_variance")
+    assert (found.num_steps, found.num_still, found.set_by) == (1300, 0, "desired_energy_var")
     assert found.num_gradients == 3 * 1430
 
 
@@ -62,13 +62,13 @@ def test_whatever_the_sampler_has_it_is_of_the_draws(run, options):
     other = MCLMC(posterior(), **options)
     found = other.step_bias(draws, progress=False)
     np.testing.assert_array_equal(found.by_chain, expected.by_chain)
-    assert found.set_by == "energy_variance"
+    assert found.set_by == "desired_energy_var"
     if not other.settings["adjusted"]:
         own = other.sample(20, warmup=500, chains=3, seed=1, progress=False)
         back = sampler.step_bias(own, progress=False)
         np.testing.assert_array_equal(back.by_chain, other.step_bias(own, progress=False).by_chain)
         assert not np.array_equal(back.by_chain, expected.by_chain)
-        assert back.set_by == ("step_size" if "step_size" in options else "energy_variance")
+        assert back.set_by == ("step_size" if "step_size" in options else "desired_energy_var")
 
 
 @pytest.mark.parametrize("step", [1e-12, 1e30])

@@ -198,7 +198,7 @@ SAMPLERS: dict[str, Call] = {
         {
             "target": (TARGET, NO_TARGET),
             "adjusted": flag(),
-            "energy_variance": (0.1, m.without(m.reals(0.0), "list", "tuple")),
+            "desired_energy_var": (0.1, m.without(m.reals(0.0), "list", "tuple")),
             "step_limit": positive(0.5, none=True),
             "step_size": positive(0.05),
             "decoherence_length": positive(0.5),

@@ -65,7 +65,7 @@ class MCLMC(Sampler):
         A :class:`ribbit.protocols.LogDensity` of at least two parameters.
     adjusted : bool
         Accept or reject trajectories.
-    energy_variance : float, (float, float) or "auto"
+    desired_energy_var : float, (float, float) or "auto"
         Variance of the energy error of a step divided by P, which sets the step size; two: at the
         beginning and at the end of warmup, the first larger to find better modes. The bias of
         variances falls with it. "auto": (0.5, 0.02), and of more than 1,250 parameters (1250 / P)^2
@@ -136,7 +136,7 @@ class MCLMC(Sampler):
         target: Any,
         *,
         adjusted: bool = False,
-        energy_variance: float | tuple[float, float] | str = "auto",
+        desired_energy_var: float | tuple[float, float] | str = "auto",
         step_limit: float | str | None = "auto",
         step_size: float | str = "auto",
         decoherence_length: float | str = "auto",
@@ -163,7 +163,7 @@ class MCLMC(Sampler):
         self._adjusted = checks.boolean(name, "adjusted", adjusted)
         step = _auto("step_size", step_size)
         tunes = step is None and not self._adjusted  # else nothing looks at it
-        variance = _variance(energy_variance, density.dim if tunes else 1)
+        variance = _variance(desired_energy_var, density.dim if tunes else 1)
         length = _auto("decoherence_length", decoherence_length)
         stated = step is not None or length is not None
         limit: float | None = None
@@ -215,7 +215,7 @@ class MCLMC(Sampler):
         self._evaluated = Evaluated()
         self.settings = {
             "adjusted": self._adjusted,
-            "energy_variance": list(variance),
+            "desired_energy_var": list(variance),
             "step_limit": limit,
             "step_size": step_size if isinstance(step_size, str) else tuning.step_size,
             "decoherence_length": decoherence_length
@@ -493,7 +493,7 @@ class MCLMC(Sampler):
 
 def _variance(value: Any, dim: int) -> tuple[float, float]:
     """Variance of energy errors at the beginning and at the end of warmup."""
-    name = "energy_variance"
+    name = "desired_energy_var"
     if isinstance(value, str):
         if value != "auto":
             raise ValueError(

@@ -91,7 +91,7 @@ def set_by(settings: dict[str, Any], state: MicrocanonicalState) -> str:
     turns = state.step_size / state.decoherence_length
     if limit is not None and np.median(turns) > 0.99 * limit:
         return "step_limit"
-    return "energy_variance"
+    return "desired_energy_var"
 
 
 def step_bias(
