@@ -653,7 +653,7 @@ class NativeIsokinetic(Protocol):
             Terms of the tempered log density at `position`.
         seed, chains, first_step
             Address of the noise; chains (C,) ids.
-        integrator : {"leapfrog", "minimal_norm"}
+        integrator : {"leapfrog", "mclachlan"}
         step_size, decoherence_length : (C,) float64 NumPy array
             Step, and the time in which a direction forgets itself; infinity: no noise.
         num_steps : (C,) int64 NumPy array

@@ -110,7 +110,7 @@ def test_a_lost_proposal_is_rejected():
     [
         ({}, {"warmup": 150, "thin": 5}),
         (
-            {"inverse_mass_matrix": "adapt", "integrator": "minimal_norm"},
+            {"inverse_mass_matrix": "adapt", "integrator": "mclachlan"},
             {"warmup": 120, "thin": 2},
         ),
         ({"step_size": 0.3, "decoherence_length": 2.0}, {"warmup": 0, "thin": 1}),

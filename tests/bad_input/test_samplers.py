@@ -112,7 +112,7 @@ ENTRIES = {
             "step_size": sizes,
             "decoherence_length": some(st.floats(0.01, 2.0), st.just("auto")),
             "inverse_mass_matrix": masses,
-            "integrator": some(st.sampled_from(["leapfrog", "minimal_norm"])),
+            "integrator": some(st.sampled_from(["leapfrog", "mclachlan"])),
             "target_accept": some(st.floats(0.1, 0.9)),
             "max_num_leapfrog_steps": some(st.integers(5, 100)),
             "divergence_threshold": some(st.floats(1, 100)),

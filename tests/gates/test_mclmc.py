@@ -55,7 +55,7 @@ def errors_of_a_law(step_size=1.2, integrator="leapfrog", sd=SDS):
     return worst, float(np.mean(rates))
 
 
-@pytest.mark.parametrize(("integrator", "step_size"), [("leapfrog", 1.2), ("minimal_norm", 2.0)])
+@pytest.mark.parametrize(("integrator", "step_size"), [("leapfrog", 1.2), ("mclachlan", 2.0)])
 def test_adjusted_transitions_keep_the_law(integrator, step_size):
     worst, rate = errors_of_a_law(step_size, integrator)
     assert worst <= 5.5
@@ -108,7 +108,7 @@ def test_a_wrong_target_moves_it():
 ADJUSTED = {
     "defaults": {},
     "scales of layers": {"inverse_mass_matrix": "layers"},
-    "minimal norm, adapted mass": {"integrator": "minimal_norm", "inverse_mass_matrix": "adapt"},
+    "mclachlan, adapted mass": {"integrator": "mclachlan", "inverse_mass_matrix": "adapt"},
 }
 
 

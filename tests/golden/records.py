@@ -37,7 +37,10 @@ RENAMED = {
     "target_acceptance": "target_accept",
 }
 # Values of settings, by their new names, that changed since.
-NEW_VALUES = {"randomize_length": {"uniform": True, None: False}}
+NEW_VALUES = {
+    "integrator": {"minimal_norm": "mclachlan"},
+    "randomize_length": {"uniform": True, None: False},
+}
 
 
 def environment(isa: str) -> dict[str, str]:

@@ -7,7 +7,6 @@ Some features went before the first record was made, or never were:
 - Quantiles of a run without draws (`quantiles=`) are gone: "no draws" keeps some of them instead.
 - Of NUTS, three classes and a shallow tree are one run.
 - A function has no rows and no minibatches: "sgld rows" has a target in NumPy that has both.
-- The integrator "mclachlan" is called "minimal_norm".
 """
 
 from __future__ import annotations
@@ -158,7 +157,7 @@ MCLMC = list(
         COOLED,
         [
             *both("steps", "T2", STEPS),
-            ("minimal norm", "T2", {"integrator": "minimal_norm"}),
+            ("minimal norm", "T2", {"integrator": "mclachlan"}),
             ("array api", "T9", {}),
             *both("t2", "T2", {}, {"save_warmup": True}),
             *both("inputs", "T4", {"inverse_mass_matrix": "inputs"}),

@@ -17,7 +17,7 @@ REFRESH = 17
 SHORT = 0.1931833275037836
 SCHEMES = {  # shares of the kicks and of the drifts between them
     "leapfrog": ((0.5, 0.5), (1.0,)),
-    "minimal_norm": ((SHORT, 1.0 - 2.0 * SHORT, SHORT), (0.5, 0.5)),
+    "mclachlan": ((SHORT, 1.0 - 2.0 * SHORT, SHORT), (0.5, 0.5)),
 }
 
 

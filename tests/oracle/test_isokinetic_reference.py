@@ -80,7 +80,7 @@ def test_a_step_turned_round_leads_back(integrator):
     assert gained == pytest.approx(-lost, abs=1e-12)
 
 
-@pytest.mark.parametrize(("integrator", "smaller"), [("leapfrog", 1.0), ("minimal_norm", 0.3)])
+@pytest.mark.parametrize(("integrator", "smaller"), [("leapfrog", 1.0), ("mclachlan", 0.3)])
 def test_the_energy_error_is_of_third_order(integrator, smaller):
     def error(eps):
         q, _, gained = reference.step(START, direction(), gradient, eps, integrator=integrator)

@@ -371,7 +371,9 @@ class NativeDensity:
             If shapes or dtypes do not fit.
         """
         function = "Posterior.isokinetic"
-        code = INTEGRATORS[checks.choice(function, "integrator", integrator, INTEGRATORS)]
+        # The core calls McLachlan's integrator by another name.
+        names = [name.replace("minimal_norm", "mclachlan") for name in INTEGRATORS]
+        code = names.index(checks.choice(function, "integrator", integrator, names))
         try:
             out: Any = self._native.isokinetic(
                 position,

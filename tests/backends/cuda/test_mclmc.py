@@ -21,7 +21,7 @@ OPTIONS = {"prior": rb.Normal(0.7), "likelihood": rb.Gaussian(1.0), "dtype": "fl
             {
                 "step_size": 0.05,
                 "decoherence_length": 1.0,
-                "integrator": "minimal_norm",
+                "integrator": "mclachlan",
                 "inverse_mass_matrix": "prior",
             },
             {"warmup": 0, "thin": 1},

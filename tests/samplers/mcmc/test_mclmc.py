@@ -222,14 +222,14 @@ SHORT = {"max_num_leapfrog_steps": 20}  # so that the loop in Python takes a sec
 RUNS = {
     "defaults": ({}, {"warmup": 300, "thin": 7}),
     "adapted mass": ({"inverse_mass_matrix": "adapt"}, {"warmup": 200, "thin": 3}),
-    "minimal norm": (
-        {"integrator": "minimal_norm", "inverse_mass_matrix": "prior"},
+    "mclachlan": (
+        {"integrator": "mclachlan", "inverse_mass_matrix": "prior"},
         {"warmup": 200, "thin": 5},
     ),
     "fixed": ({"step_size": 0.05, "decoherence_length": 1.0}, {"warmup": 20, "thin": 4}),
     "adjusted": ({"adjusted": True, **SHORT}, {"warmup": 40, "thin": 1}),
     "adjusted, adapted mass": (
-        {"adjusted": True, "inverse_mass_matrix": "adapt", "integrator": "minimal_norm", **SHORT},
+        {"adjusted": True, "inverse_mass_matrix": "adapt", "integrator": "mclachlan", **SHORT},
         {"warmup": 40, "thin": 2},
     ),
 }

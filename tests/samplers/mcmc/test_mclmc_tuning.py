@@ -27,7 +27,7 @@ def test_blocks_end_at_the_same_steps_wherever_one_looks_from(warmup):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("integrator", ["leapfrog", "minimal_norm"])
+@pytest.mark.parametrize("integrator", ["leapfrog", "mclachlan"])
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 1e4])
 def test_the_energy_variance_is_what_was_asked_for(integrator, scale):
     # whatever the units: nothing is known of them here
@@ -54,7 +54,7 @@ def test_of_many_parameters_less_is_wanted_of_each(dim, share):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("integrator", ["leapfrog", "minimal_norm"])
+@pytest.mark.parametrize("integrator", ["leapfrog", "mclachlan"])
 def test_steps_are_a_quarter_of_the_length_at_most(integrator):
     """At the defaults, from the last window on; not where anything is given but a limit."""
     target, start = Gaussian(np.ones(50)), np.random.default_rng(3).normal(size=(4, 50))
@@ -275,7 +275,7 @@ def test_steps_that_move_nothing_are_warned_of():
 
 def test_progress_counts_the_gradients_of_all_steps_of_a_call():
     seen = []
-    sampler = MCLMC(posterior(), step_size=0.01, decoherence_length=1.0, integrator="minimal_norm")
+    sampler = MCLMC(posterior(), step_size=0.01, decoherence_length=1.0, integrator="mclachlan")
     draws = sampler.sample(4, warmup=100, thin=50, chains=2, progress=seen.append)
     assert draws.state.step == seen[-1]["done"] == 300
     counted = seen[-1]["gradients_per_second"] * seen[-1]["elapsed"]

@@ -48,7 +48,7 @@ def test_it_is_the_difference_between_both_ways(run):
 @pytest.mark.parametrize(
     "options",
     [
-        {"integrator": "minimal_norm"},
+        {"integrator": "mclachlan"},
         {"step_size": 0.3},
         {"step_size": 0.3, "decoherence_length": 2.0, "inverse_mass_matrix": "prior"},
         {"inverse_mass_matrix": "inputs"},
@@ -120,8 +120,8 @@ def test_draws_stay_as_they_are(run):
     )
 
 
-def test_the_minimal_norm_integrator_has_two_gradients_in_a_step():
-    sampler = MCLMC(Gaussian(np.geomspace(0.5, 2.0, 10)), integrator="minimal_norm")
+def test_the_mclachlan_integrator_has_two_gradients_in_a_step():
+    sampler = MCLMC(Gaussian(np.geomspace(0.5, 2.0, 10)), integrator="mclachlan")
     draws = sampler.sample(5, warmup=200, init=np.zeros(10), chains=2, seed=1, progress=False)
     found = sampler.step_bias(draws)
     assert found.num_gradients == 2 * 2 * 2200

@@ -206,7 +206,7 @@ SAMPLERS: dict[str, Call] = {
                 np.ones(P),
                 [*m.without(m.arrays((P,), none=True), "axis more"), ("negative", -np.ones(P))],
             ),
-            "integrator": choice("minimal_norm"),
+            "integrator": choice("mclachlan"),
             "target_accept": fraction(0.9),
             "max_num_leapfrog_steps": count(100, 1, 2**31),
             "divergence_threshold": positive(1000.0),

@@ -30,7 +30,7 @@ _SHORT = 0.1931833275037836
 # Shares of a step: those of the kicks, and of the drifts between them.
 _SCHEMES = {
     "leapfrog": ((0.5, 0.5), (1.0,)),
-    "minimal_norm": ((_SHORT, 1.0 - 2.0 * _SHORT, _SHORT), (0.5, 0.5)),
+    "mclachlan": ((_SHORT, 1.0 - 2.0 * _SHORT, _SHORT), (0.5, 0.5)),
 }
 GRADIENTS = {name: len(drifts) for name, (_, drifts) in _SCHEMES.items()}
 """Gradients of a step, by integrator."""
@@ -65,7 +65,7 @@ class Dynamics:
     Parameters
     ----------
     density : Density
-    integrator : {"leapfrog", "minimal_norm"}
+    integrator : {"leapfrog", "mclachlan"}
     """
 
     def __init__(self, density: Density, integrator: str) -> None:

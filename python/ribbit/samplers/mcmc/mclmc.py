@@ -98,7 +98,7 @@ class MCLMC(Sampler):
         most rows better with "inputs", and rows whose y is unlike that of rows near them worse.
         "prior": the variance of the tempered prior. "adapt": the variances of each chain in warmup.
         None: ones.
-    integrator : {"leapfrog", "minimal_norm"}
+    integrator : {"leapfrog", "mclachlan"}
         The second has two gradients in a step and takes steps more than twice as long.
     target_accept : float
         What adjusted chains aim for.
