@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ribbit._arrays.keywords import ATTRIBUTES
 from ribbit._arrays.threads import set_num_threads
 
 if TYPE_CHECKING:  # the same names for those who read and do not run
@@ -25,12 +26,12 @@ if TYPE_CHECKING:  # the same names for those who read and do not run
     from ribbit.models.model import Model
     from ribbit.models.zoo import *
     from ribbit.random import reparameterize
+    from ribbit.results.discretization_bias import DiscretizationBias
     from ribbit.results.draws import Draws
     from ribbit.results.fits import DropoutFit, EnsembleFit, MeanField
     from ribbit.results.joining import concatenate
     from ribbit.results.laplace import LaplaceFit
     from ribbit.results.prediction import Prediction
-    from ribbit.results.step_bias import StepBias
     from ribbit.results.store.options import Store
     from ribbit.results.swag import SWAGFit
     from ribbit.samplers import *
@@ -42,6 +43,7 @@ if TYPE_CHECKING:  # the same names for those who read and do not run
 
     __all__ = [
         "CallableDensity",
+        "DiscretizationBias",
         "Draws",
         "DropoutFit",
         "EnsembleFit",
@@ -51,7 +53,6 @@ if TYPE_CHECKING:  # the same names for those who read and do not run
         "Posterior",
         "Prediction",
         "SWAGFit",
-        "StepBias",
         "Store",
         "__version__",
         "concatenate",
@@ -95,12 +96,12 @@ _LATER = {
     "models": "layers zoo",
     "models.model": "Model",
     "random": "reparameterize",
+    "results.discretization_bias": "DiscretizationBias",
     "results.draws": "Draws",
     "results.fits": "DropoutFit EnsembleFit MeanField",
     "results.joining": "concatenate",
     "results.laplace": "LaplaceFit",
     "results.prediction": "Prediction",
-    "results.step_bias": "StepBias",
     "results.store.options": "Store",
     "results.swag": "SWAGFit",
     "targets": "likelihoods priors",
@@ -137,7 +138,8 @@ def __getattr__(name: str) -> Any:
         rooms = (_room(place) for place in _ROOMS)
         room = next((one for one in rooms if name in one.__all__), None)
         if room is None:
-            raise AttributeError(f"module 'ribbit' has no attribute {name!r}")
+            hint = f": use rb.{ATTRIBUTES[name]}" if name in ATTRIBUTES else ""
+            raise AttributeError(f"module 'ribbit' has no attribute {name!r}{hint}")
         found = getattr(room, name)
     globals()[name] = found
     return found

@@ -17,7 +17,7 @@ RIGHT = {
     "EnsembleFit": ((THETA, True, {}), 0, 1),
     "DropoutFit": ((np.zeros(3), np.zeros(1), True, {}, TARGET), 0, 2),
     "MeanField": ((np.zeros(3), np.ones(3), *3 * [np.zeros(1)], True, {}), 2, 5),
-    "StepBias": ((("a", "b"), np.zeros((2, 2)), np.zeros(2), 0, "step_size", 1, 1), 1, 3),
+    "DiscretizationBias": ((("a", "b"), np.zeros((2, 2)), np.zeros(2), 0, "step_size", 1, 1), 1, 3),
     "State": ((THETA, *3 * [None], 1, 0, *4 * [None]), 0, 4),
     "StochasticState": ((THETA, *3 * [None], 1, 0, None), 0, 4),
     "MicrocanonicalState": ((THETA, *4 * [None], 1, 0, *4 * [None]), 0, 5),

@@ -6,7 +6,7 @@ Unadjusted: the bias of the variances of Gaussians, at the shipped defaults and 
 alone, is as large as stated and falls with them; with whitened inputs, which are not the default,
 the narrowest direction has less of it and steps are longer. Of many parameters those that rows
 narrow have little of it at the shipped defaults. The bias of log likelihood and log prior is the
-one that `step_bias` finds.
+one that `discretization_bias` finds.
 """
 
 import dataclasses
@@ -340,11 +340,11 @@ FEW = 1_250
 
 
 def by_chain(target, start, variance):
-    """Draws from exact ones, their `step_bias`, and the same by three quarters of the step."""
+    """Draws from exact ones, their `discretization_bias`, and that by 3 / 4 of the step."""
     options = {} if variance == "auto" else {"desired_energy_var": variance, "step_limit": None}
     sampler = MCLMC(target, **options)
     draws = sampler.sample(200, init=start, seed=6, progress=False)
-    found = sampler.step_bias(draws, num_steps=10_000, progress=False).by_chain
+    found = sampler.discretization_bias(draws, num_steps=10_000, progress=False).by_chain
     state, parts = draws.state, 1_000
     longer = dataclasses.replace(state, step_size=0.75 * state.step_size)
     terms = []
@@ -476,7 +476,14 @@ def results():
         )
     shorter = Table(
         "Unadjusted MCLMC: bias of what all parameters do together",
-        ("of", "energy variance", "bias", "in sds", "found by step_bias", "by 3/4 of the step"),
+        (
+            "of",
+            "energy variance",
+            "bias",
+            "in sds",
+            "found by discretization_bias",
+            "by 3/4 of the step",
+        ),
         note="1,250 parameters N(0, 1); the log likelihood of 20 rows that make 20 directions a "
         "third as wide, and the log density where no row does; nats. 32 chains of 200 draws, "
         "10,000 steps of a tenth, and, as a control, 1,000 of three quarters.",

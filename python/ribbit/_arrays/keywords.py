@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, NoReturn
 
-__all__ = ["bound", "explain"]
+__all__ = ["ATTRIBUTES", "bound", "explain"]
 
 # Names here, each with the names that other libraries, or other functions here, have for it.
 _OTHERS = {
@@ -108,6 +108,11 @@ _OTHERS = {
     "predict_at": "x_test X_test x_new test_inputs",
     "path": "file filename fname file_name folder",
 }
+# Attributes of the package and of its classes that have another name now.
+ATTRIBUTES = {
+    "StepBias": "DiscretizationBias",
+    "step_bias": "discretization_bias",
+}
 _HERE: dict[str, list[str]] = {}
 for _ours, _words in _OTHERS.items():
     for _word in _words.split():
@@ -128,6 +133,7 @@ def explain(names: dict[str, Any]) -> None:
             for part in found.__mro__:
                 if part.__module__.startswith("ribbit."):
                     _explain_methods(part)
+                    _explain_attributes(part)
 
 
 def _explain_methods(cls: type) -> None:
@@ -139,6 +145,21 @@ def _explain_methods(cls: type) -> None:
             and (name == "__init__" or not name.startswith("_"))
         ):
             setattr(cls, name, _explained(value))
+
+
+def _explain_attributes(cls: type) -> None:
+    """Have the error for an attribute's former name give its name here."""
+    here = {old: new for old, new in ATTRIBUTES.items() if new in vars(cls)}
+    if not here or "__getattr__" in vars(cls):
+        return
+
+    def missing(self: Any, name: str) -> Any:
+        if name not in here:  # raises the error of a property, or the usual one
+            return object.__getattribute__(self, name)
+        text = f"{type(self).__name__!r} object has no attribute {name!r}: use {here[name]}"
+        raise AttributeError(text)
+
+    cls.__getattr__ = missing  # type: ignore[attr-defined]
 
 
 def _explained(function: FunctionType) -> Callable[..., Any]:

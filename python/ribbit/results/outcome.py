@@ -496,7 +496,8 @@ def _notes(draws: Any, e: Evidence, outcome: str) -> str:
                 "not show it; shorter steps make it smaller."
             )
         if unadjusted:
-            way = "" if "caller" in settings else "MCLMC(target).step_bias(draws) measures it; "
+            way = "MCLMC(target).discretization_bias(draws) measures it; "
+            way = "" if "caller" in settings else way
             notes.append(f"{way}{given('adjusted', True)} removes it.")
     variance, aim = _energy_errors(e)
     if (over := variance > _ERRORS * aim).any():

@@ -215,8 +215,8 @@ SAMPLERS: dict[str, Call] = {
     ),
     **sample(HMC, DRAWS, STATE),
     **sample(MCLMC, MCLMC_STATE, MCLMC_STATE),
-    "MCLMC.step_bias": Call(
-        MCLMC.step_bias,
+    "MCLMC.discretization_bias": Call(
+        MCLMC.discretization_bias,
         {
             "draws": (MCLMC_DRAWS, m.no(), ("Draws",)),
             "num_steps": count(1000, 1000, 2**31, none=True),

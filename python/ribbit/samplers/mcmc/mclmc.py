@@ -10,14 +10,14 @@ import numpy as np
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import errstate, to_host
 from ribbit.protocols import Array
+from ribbit.results.discretization_bias import DiscretizationBias
 from ribbit.results.draws import Draws
 from ribbit.results.state import MicrocanonicalState
-from ribbit.results.step_bias import StepBias
 from ribbit.samplers.mcmc.energy_tuning import STEP_LIMIT, EnergyTuning, variances_of
 from ribbit.samplers.mcmc.isokinetic import GRADIENTS, Dynamics
 from ribbit.samplers.mcmc.layer_scales import scales_of
 from ribbit.samplers.mcmc.microcanonical import Adjusted, Unadjusted
-from ribbit.samplers.mcmc.shorter_steps import count_of, set_by, state_of, step_bias
+from ribbit.samplers.mcmc.shorter_steps import count_of, discretization_bias, set_by, state_of
 from ribbit.samplers.mcmc.starting import Evaluated
 from ribbit.samplers.run import options
 from ribbit.samplers.run.base import Sampler
@@ -49,7 +49,7 @@ class MCLMC(Sampler):
     decoherence length at most: then that narrowest direction is 1.16 times as wide, the log density
     0.1 of its sds off and the log likelihood 0.5. Few directions much wider than the others have
     half the effective draws by it, others as many at 20 steps a draw; steps of networks on more
-    rows are shorter by far. :meth:`step_bias` finds the bias of a run.
+    rows are shorter by far. :meth:`discretization_bias` finds the bias of a run.
     ``adjusted=True`` accepts trajectories of random length by their energy error (Robnik,
     Cohn-Gordon and Seljak 2025), which is exact. Chains never influence each other, not even in
     warmup.
@@ -338,9 +338,9 @@ class MCLMC(Sampler):
         count = checks.integer("MCLMC.step", "num_steps", num_steps, minimum=1, maximum=2**39)
         return self._advance(self._adopt("MCLMC.step", state, None), count, None)
 
-    def step_bias(
+    def discretization_bias(
         self, draws: Draws, *, num_steps: int | None = None, progress: ProgressOption = None
-    ) -> StepBias:
+    ) -> DiscretizationBias:
         """Find how far the steps of unadjusted chains put their log likelihood off.
 
         Chains go on from where the draws ended, with a tenth of their step size and, as far, with
@@ -364,7 +364,7 @@ class MCLMC(Sampler):
 
         Returns
         -------
-        StepBias
+        DiscretizationBias
             By term, which of a :class:`ribbit.Posterior` are log likelihood and log prior, each
             divided by its temperature.
 
@@ -386,16 +386,17 @@ class MCLMC(Sampler):
         ...     prior=rb.Normal(1.0), likelihood=rb.Gaussian(1.0),
         ... )
         >>> mclmc = rb.MCLMC(target, step_limit=None)
-        >>> found = mclmc.step_bias(mclmc.sample(100, seed=1, progress=False), progress=False)
+        >>> draws = mclmc.sample(100, seed=1, progress=False)
+        >>> found = mclmc.discretization_bias(draws, progress=False)
         >>> bool(-95.0 < found.bias[1] < -60.0)
         True
         """
         density, state = self._density, state_of(draws)
         dynamics = Dynamics(density, draws.settings["integrator"])
-        return step_bias(
+        return discretization_bias(
             density,
             Unadjusted(density, dynamics, self._moves.tuning),
-            self._current("MCLMC.step_bias", state, None),
+            self._current("MCLMC.discretization_bias", state, None),
             count_of(num_steps, state),
             set_by=set_by(draws.settings, state),
             progress=progress,

@@ -13,9 +13,9 @@ import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import to_host
+from ribbit.results.discretization_bias import DiscretizationBias
 from ribbit.results.draws import Draws
 from ribbit.results.state import MicrocanonicalState
-from ribbit.results.step_bias import StepBias
 from ribbit.samplers.mcmc.microcanonical import Unadjusted
 from ribbit.samplers.run.options import check_progress
 from ribbit.samplers.run.progress import open_progress
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["Way", "count_of", "set_by", "state_of", "step_bias", "terms_along"]
+__all__ = ["Way", "count_of", "discretization_bias", "set_by", "state_of", "terms_along"]
 
-_NAME = "MCLMC.step_bias"
+_NAME = "MCLMC.discretization_bias"
 # Of two chains of LeNet-5 on 100 digits that had stayed out of narrow parts the log likelihood rose
 # by 12 nats in 1,500 steps of a third, and by 85 in as many of a tenth (by hand).
 _SHORTER = 10
@@ -94,7 +94,7 @@ def set_by(settings: dict[str, Any], state: MicrocanonicalState) -> str:
     return "desired_energy_var"
 
 
-def step_bias(
+def discretization_bias(
     density: Density,
     moves: Unadjusted,
     state: MicrocanonicalState,
@@ -102,7 +102,7 @@ def step_bias(
     *,
     set_by: str,
     progress: ProgressOption,
-) -> StepBias:
+) -> DiscretizationBias:
     """Compare `num_steps` steps of a tenth the size with as long a way of the chains' own.
 
     The error of a law that is sampled with steps of size e is of order e^2, so that the difference
@@ -130,7 +130,7 @@ def step_bias(
         report.flush()
     spread = short.terms.std(axis=1)
     floor = 1e-12 * np.abs(short.terms).max(axis=1)
-    return StepBias(
+    return DiscretizationBias(
         names=_names(getattr(density.target, "term_names", None), spread.shape[1]),
         by_chain=(own.terms.mean(axis=1) - short.terms.mean(axis=1)) / (1.0 - _SHORTER**-2),
         sd=np.sqrt(np.where(spread > floor, spread**2, 0.0).mean(axis=0)),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ribbit.results.step_bias import StepBias
+from ribbit.results.discretization_bias import DiscretizationBias
 
 NAMES = ("log likelihood", "log prior")
 
@@ -13,7 +13,7 @@ def found(bias, error, sd=(4.0, 10.0), chains=4, still=0, set_by="desired_energy
     pattern = np.linspace(-1.0, 1.0, chains)[:, None]
     pattern = pattern / pattern.std(ddof=1) * np.sqrt(chains)
     by_chain = np.asarray(bias) + pattern * np.asarray(error)
-    return StepBias(NAMES, by_chain, np.asarray(sd), still, set_by, 2000, 8800)
+    return DiscretizationBias(NAMES, by_chain, np.asarray(sd), still, set_by, 2000, 8800)
 
 
 def test_figures():
@@ -92,4 +92,4 @@ def test_a_term_that_never_moves_is_not_off():
 
 def test_one_chain_has_no_spread():
     with pytest.raises(ValueError, match="two chains or more, got 1"):
-        StepBias(NAMES, np.zeros((1, 2)), np.ones(2), 0, "step_size", 2000, 8800)
+        DiscretizationBias(NAMES, np.zeros((1, 2)), np.ones(2), 0, "step_size", 2000, 8800)

@@ -17,7 +17,7 @@ from ribbit.results.summary import CONVERGED, NOT, SHORT, Row, Summary
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["StepBias"]
+__all__ = ["DiscretizationBias"]
 
 Array: TypeAlias = "npt.NDArray[np.float64]"
 
@@ -27,10 +27,10 @@ _SMALL = 0.25  # sds: a mean that is off by so much is as good as one of 16 draw
 
 
 @dataclass(frozen=True, repr=False)
-class StepBias:
+class DiscretizationBias:
     """How far the terms of the log density are off, found by chains that take shorter steps.
 
-    What :meth:`ribbit.MCLMC.step_bias` gives; printed as a table with its outcome.
+    What :meth:`ribbit.MCLMC.discretization_bias` gives; printed as a table with its outcome.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class StepBias:
     ... )
     >>> mclmc = rb.MCLMC(target)
     >>> draws = mclmc.sample(100, warmup=1000, seed=1, progress=False)
-    >>> found = mclmc.step_bias(draws, progress=False)
+    >>> found = mclmc.discretization_bias(draws, progress=False)
     >>> found.names, found.by_chain.shape
     (('log likelihood', 'log prior'), (4, 2))
     """
@@ -80,7 +80,9 @@ class StepBias:
     def __post_init__(self) -> None:
         records.check(self, by_chain="C M", sd="M")
         if len(self.by_chain) < 2:
-            raise ValueError(f"[StepBias] expected two chains or more, got {len(self.by_chain)}")
+            raise ValueError(
+                f"[DiscretizationBias] expected two chains or more, got {len(self.by_chain)}"
+            )
 
     @property
     def bias(self) -> Array:
