@@ -58,7 +58,7 @@ def test_a_run_is_that_on_numpy(options, arguments):
     for name in ("mean", "std", "epistemic_std", "aleatoric_std"):
         close(getattr(a.prediction, name), getattr(b.prediction, name), rtol=1e-2, atol=1e-3)
     assert a.prediction.log_likelihood() == pytest.approx(b.prediction.log_likelihood(), rel=1e-3)
-    medians = [run.prediction.mean_quantile([0.5]) for run in (a, b)]
+    medians = [run.prediction.credible_quantile([0.5]) for run in (a, b)]
     close(*medians, rtol=1e-2, atol=1e-3)
     assert repr(a) == repr(b)
 
@@ -68,7 +68,7 @@ def test_predict_and_resume():
     a, b = pair(options, chains=2)
     p, q = a.predict(strict.asarray(X)), b.predict(X)
     close(p.mean, q.mean, rtol=1e-3, atol=1e-4)
-    close(p.mean_quantile([0.1, 0.9]), q.mean_quantile([0.1, 0.9]), rtol=1e-3, atol=1e-4)
+    close(p.credible_quantile([0.1, 0.9]), q.credible_quantile([0.1, 0.9]), rtol=1e-3, atol=1e-4)
     close(p.quantile(0.1), q.quantile(0.1), rtol=1e-3, atol=1e-4)
     assert p.log_likelihood(strict.asarray(Y)) == pytest.approx(q.log_likelihood(Y), rel=1e-3)
     kept = a.predict(strict.asarray(X), keep=True)
@@ -86,7 +86,7 @@ def test_predictions_without_draws(monkeypatch):
     a, b = pair(options, thin=2, chains=2, save_draws=False)
     p, q = a.prediction, b.prediction
     assert p.running._thin == q.running._thin > 1
-    close(p.mean_quantile([0.1, 0.9]), q.mean_quantile([0.1, 0.9]), rtol=1e-2, atol=1e-3)
+    close(p.credible_quantile([0.1, 0.9]), q.credible_quantile([0.1, 0.9]), rtol=1e-2, atol=1e-3)
     close(p.quantile(0.1), q.quantile(0.1), rtol=1e-2, atol=1e-3)
     close(p.cdf(strict.asarray(Y)), q.cdf(Y), rtol=1e-2, atol=1e-3)
     assert p.sample(7).shape == q.sample(7).shape

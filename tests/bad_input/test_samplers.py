@@ -158,8 +158,8 @@ ENTRIES = {
         {"q": levels},
         lambda values: bool(np.isfinite(values).all()),
     ),
-    "Prediction.mean_quantile": (
-        lambda q: KEPT.mean_quantile(q),
+    "Prediction.credible_quantile": (
+        lambda q: KEPT.credible_quantile(q),
         {"q": levels},
         lambda values: bool(np.isfinite(values).all()),
     ),

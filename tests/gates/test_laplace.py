@@ -48,7 +48,7 @@ def test_predictions_of_a_linear_regression():
     np.testing.assert_allclose(p.epistemic_std, sd, **CLOSE)
     np.testing.assert_allclose(p.aleatoric_std, NOISE)
     np.testing.assert_allclose(p.std, np.hypot(sd, NOISE), **CLOSE)
-    np.testing.assert_allclose(p.mean_quantile(0.975), mean + 1.959963984540054 * sd, **CLOSE)
+    np.testing.assert_allclose(p.credible_quantile(0.975), mean + 1.959963984540054 * sd, **CLOSE)
     lower, upper = p.interval(0.9)
     half = 1.6448536269514722 * np.hypot(sd, NOISE)
     np.testing.assert_allclose([lower, upper], [mean - half, mean + half], rtol=1e-7)

@@ -51,11 +51,11 @@ def test_the_log_likelihood_does_not_depend_on_chunks(kind, size, monkeypatch):
 def test_quantiles_do_not_depend_on_chunks_and_blocks(kind, size, monkeypatch):
     levels = [0.1, 0.5, 0.9]
     whole = predictions(kind)
-    expected, mixture = whole.mean_quantile(levels), whole.quantile(levels)
+    expected, mixture = whole.credible_quantile(levels), whole.quantile(levels)
     monkeypatch.setattr(lazy, "CHUNK", size)
     monkeypatch.setattr(prediction, "_HELD", 32 * size)
     p = predictions(kind)
-    np.testing.assert_array_equal(p.mean_quantile(levels), expected)
+    np.testing.assert_array_equal(p.credible_quantile(levels), expected)
     np.testing.assert_allclose(p.quantile(levels), mixture, rtol=1e-12, atol=1e-12)
 
 
@@ -64,7 +64,7 @@ def test_kept_samples_do_not_depend_on_chunks(monkeypatch):
     monkeypatch.setattr(lazy, "CHUNK", 150)
     cut = predictions("dropout", keep=True)
     np.testing.assert_array_equal(cut.samples, whole.samples)
-    np.testing.assert_array_equal(cut.mean_quantile(0.3), whole.mean_quantile(0.3))
+    np.testing.assert_array_equal(cut.credible_quantile(0.3), whole.credible_quantile(0.3))
 
 
 # --- what a seed decides -------------------------------------------------------------------------

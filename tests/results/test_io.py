@@ -75,7 +75,7 @@ def test_gathered_predictions_are_saved(target, tmp_path, size, monkeypatch):
     p, q = run.prediction, load_draws(tmp_path / "p").prediction
     for name in ("mean", "std", "epistemic_std", "aleatoric_std"):
         assert same(getattr(p, name), getattr(q, name))
-    assert same(p.mean_quantile([0.1, 0.6]), q.mean_quantile([0.1, 0.6]))
+    assert same(p.credible_quantile([0.1, 0.6]), q.credible_quantile([0.1, 0.6]))
     assert same(p.quantile([0.1, 0.6]), q.quantile([0.1, 0.6]))
     assert same(p.sample(9, seed=1), q.sample(9, seed=1))
     assert (p.running._thin > 1) == (q.running._thin > 1) == (size == 700)

@@ -244,7 +244,7 @@ def test_what_a_rule_was_looking_at():
 
 
 def close_laws(p, q):
-    np.testing.assert_allclose(p.mean_interval(), q.mean_interval(), rtol=1e-6)
+    np.testing.assert_allclose(p.credible_interval(), q.credible_interval(), rtol=1e-6)
     np.testing.assert_allclose(p.interval(), q.interval(), rtol=1e-6)
 
 
@@ -279,7 +279,7 @@ def test_kept_predictions_are_thinned_alike(monkeypatch):
     monkeypatch.setattr(running, "_KEPT", 10)  # less than a draw: nothing is kept
     runs[1] = hmc.sample(60, resume=start, **options)
     with pytest.raises(ValueError, match="no draw was kept"):
-        rb.concatenate(runs).prediction.mean_interval()
+        rb.concatenate(runs).prediction.credible_interval()
 
 
 def test_saved_and_joined(tmp_path):

@@ -92,11 +92,15 @@ def test_drawn_weights_are_those_of_sample(name, rows):
     for attribute in ("mean", "std") if name == "learned" else ("probs", "mutual_information"):
         np.testing.assert_array_equal(getattr(streamed, attribute), getattr(stored, attribute))
     level = [0.1, 0.9]
-    np.testing.assert_array_equal(streamed.mean_quantile(level), stored.mean_quantile(level))
+    np.testing.assert_array_equal(
+        streamed.credible_quantile(level), stored.credible_quantile(level)
+    )
     y = np.zeros(rows, int)
     assert streamed.log_likelihood(y) == stored.log_likelihood(y)
     compare(streamed, target.predictive(fit.sample(21, seed=6), x), np.float32)
-    assert (streamed.mean_quantile(0.5) != fit.predict(x, 21, seed=7).mean_quantile(0.5)).any()
+    assert (
+        streamed.credible_quantile(0.5) != fit.predict(x, 21, seed=7).credible_quantile(0.5)
+    ).any()
 
 
 @pytest.mark.parametrize("masks", ["row", "shared"])

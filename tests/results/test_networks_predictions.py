@@ -56,8 +56,8 @@ def test_a_row_is_predicted_the_same_in_any_company(name):
         found = fit.draws(33, seed=2, masks=masks).predict(equal, keep=True).samples[0]
         spread = np.ptp(found, axis=1).max()
         assert (spread > 1e-3) == (masks == "row")
-    levels = whole.mean_quantile([0.1, 0.9])
-    np.testing.assert_array_equal(draws.predict(x).mean_quantile([0.1, 0.9]), levels)
+    levels = whole.credible_quantile([0.1, 0.9])
+    np.testing.assert_array_equal(draws.predict(x).credible_quantile([0.1, 0.9]), levels)
 
 
 def enumerated(made, theta, flat, rate):

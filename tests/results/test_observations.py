@@ -72,8 +72,8 @@ def test_a_single_output_has_the_shape_of_y(likelihood, tmp_path):
             if draws.prediction is not None:
                 assert getattr(draws.prediction, name).shape == shape, name
         assert p.samples.shape == (*draws.positions.shape[:2], *shape)
-        assert p.mean_quantile(0.5).shape == p.mean_interval()[0].shape == shape
-        assert p.mean_quantile([0.1, 0.5]).shape == (2, *shape)
+        assert p.credible_quantile(0.5).shape == p.credible_interval()[0].shape == shape
+        assert p.credible_quantile([0.1, 0.5]).shape == (2, *shape)
         if likelihood.kind != "classification":
             assert p.quantile(0.5).shape == p.interval()[0].shape == shape
             assert p.cdf(data(likelihood)[1]).shape == shape
@@ -129,7 +129,7 @@ def test_a_run_without_draws_knows_the_law(likelihood, tmp_path):
     _, y = data(likelihood)
     for q in (gone.prediction, rb.load_draws(tmp_path / "draws").prediction):
         assert q._positions is None
-        pairs = [(q.mean_interval(), p.mean_interval())]
+        pairs = [(q.credible_interval(), p.credible_interval())]
         pairs += [(q.sample(20, seed=2), p.sample(20, seed=2))]
         if likelihood.kind != "classification":
             pairs += [(q.interval(), p.interval()), (q.cdf(y), p.cdf(y))]

@@ -59,9 +59,9 @@ def test_regression_statistics(draws, data):
 def test_quantiles_of_the_mean_function(draws, data):
     mean = (flat(draws) @ data[0].T)[:, :, None]
     p = draws.predict(data[0])
-    found = p.mean_quantile([0.05, 0.5, 0.95])
+    found = p.credible_quantile([0.05, 0.5, 0.95])
     np.testing.assert_allclose(found, np.quantile(mean, [0.05, 0.5, 0.95], axis=0), rtol=1e-11)
-    assert same(p.mean_quantile(0.5), found[1])
+    assert same(p.credible_quantile(0.5), found[1])
 
 
 def test_quantiles_of_the_predictive_distribution(draws, data):
@@ -76,7 +76,10 @@ def test_quantiles_of_the_predictive_distribution(draws, data):
 
 def test_intervals_are_pairs_of_quantiles(draws, data):
     p = draws.predict(data[0])
-    for interval, quantile in ((p.interval, p.quantile), (p.mean_interval, p.mean_quantile)):
+    for interval, quantile in (
+        (p.interval, p.quantile),
+        (p.credible_interval, p.credible_quantile),
+    ):
         np.testing.assert_allclose(interval(0.8), quantile([0.1, 0.9]), rtol=1e-12)
         np.testing.assert_allclose(interval(), quantile([0.05, 0.95]), rtol=1e-12)
 
@@ -97,7 +100,7 @@ def test_an_interval_covers_new_observations():
         hmc = HMC(target, step_size=0.02, num_leapfrog_steps=10)
         p = hmc.sample(200, warmup=100, chains=2, seed=0).predict(x[400:])
         assert abs(rb.metrics.coverage(y[400:], *p.interval(0.9)) - 0.9) < 0.06
-        assert rb.metrics.coverage(y[400:], *p.mean_interval(0.9)) < 0.3
+        assert rb.metrics.coverage(y[400:], *p.credible_interval(0.9)) < 0.3
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -169,7 +172,9 @@ def test_classification_statistics(binary):
     assert p.entropy.shape == p.mutual_information.shape == (7,)
     expected = logmeanexp(np.log(probs[:, np.arange(7), y])).mean()
     assert p.log_likelihood(y) == pytest.approx(expected, rel=1e-12)
-    np.testing.assert_allclose(p.mean_quantile(0.9), np.quantile(probs, 0.9, axis=0), rtol=1e-11)
+    np.testing.assert_allclose(
+        p.credible_quantile(0.9), np.quantile(probs, 0.9, axis=0), rtol=1e-11
+    )
 
 
 def test_certain_probabilities_have_no_entropy():
@@ -206,7 +211,7 @@ STATISTICS = ("mean", "std", "epistemic_std", "aleatoric_std")
 def test_chunks_change_no_bit(draws, data, monkeypatch):
     whole = draws.predict(data[0])
     expected = [getattr(whole, name) for name in STATISTICS]
-    quantile, noisy = whole.mean_quantile([0.1, 0.9]), whole.quantile(0.3)
+    quantile, noisy = whole.credible_quantile([0.1, 0.9]), whole.quantile(0.3)
     density = whole.log_likelihood(data[1])
     for chunk in (1, 40, 300, 1000):
         monkeypatch.setattr(lazy, "CHUNK", chunk)
@@ -214,7 +219,7 @@ def test_chunks_change_no_bit(draws, data, monkeypatch):
         p = draws.predict(data[0])
         for name, value in zip(STATISTICS, expected, strict=True):
             assert same(getattr(p, name), value)
-        assert same(p.mean_quantile([0.1, 0.9]), quantile)
+        assert same(p.credible_quantile([0.1, 0.9]), quantile)
         assert same(p.quantile(0.3), noisy)
         assert p.log_likelihood(data[1]) == density
 
@@ -232,7 +237,7 @@ def test_predict_at_is_predict(draws, data, monkeypatch):
             for name in STATISTICS:
                 assert same(getattr(p, name), getattr(after, name))
             assert p.log_likelihood() == after.log_likelihood(y)
-            assert same(p.mean_quantile([0.1, 0.9]), after.mean_quantile([0.1, 0.9]))
+            assert same(p.credible_quantile([0.1, 0.9]), after.credible_quantile([0.1, 0.9]))
             assert same(p.quantile([0.1, 0.9]), after.quantile([0.1, 0.9]))
             assert same(p.cdf(y), after.cdf(y))
             assert same(p.sample(7), after.sample(7))
@@ -270,7 +275,7 @@ def test_evenly_spaced_draws_are_kept(data, fit, thin, monkeypatch):
         values = np.sort(mean[:, first::step].reshape(-1, 11, 1), axis=0)
         return sorted_quantile(np, np.moveaxis(values, 0, -1), [0.05, 0.5])
 
-    found = p.mean_quantile([0.05, 0.5])
+    found = p.credible_quantile([0.05, 0.5])
     assert same(found, quantiles(0, thin))
     assert len(p.running._kept) == -(-700 // thin) <= fit
     if thin > 1:  # control: other draws have other quantiles
@@ -304,7 +309,7 @@ def test_kept_predictions_of_a_run_that_goes_on(data, monkeypatch, tmp_path):
         except KeyboardInterrupt:
             left += 1
     assert left > 2
-    assert same(last.prediction.mean_quantile([0.1, 0.9]), whole.mean_quantile([0.1, 0.9]))
+    assert same(last.prediction.credible_quantile([0.1, 0.9]), whole.credible_quantile([0.1, 0.9]))
     assert len(last.prediction.running._kept) == len(whole.running._kept) == 19
 
 
@@ -333,7 +338,7 @@ def test_keep(draws, data):
     assert same(p.mean, lazy.mean)
     assert calls == []
     p._predictive = draws.predictive
-    assert same(p.mean_quantile(0.2), lazy.mean_quantile(0.2))
+    assert same(p.credible_quantile(0.2), lazy.credible_quantile(0.2))
     assert same(p.quantile(0.2), lazy.quantile(0.2))
 
 
@@ -359,15 +364,15 @@ def test_errors(draws, data):
         with pytest.raises(TypeError, match="ask for probs"):
             getattr(q, name)
     for call in (lambda: q.quantile(0.5), lambda: q.interval(0.9)):
-        with pytest.raises(TypeError, match=r"where y is a label: .* mean_quantile"):
+        with pytest.raises(TypeError, match=r"where y is a label: .* credible_quantile"):
             call()
     for bad in (0.0, 1.0, 90):
-        for call in (p.interval, p.mean_interval):
+        for call in (p.interval, p.credible_interval):
             with pytest.raises(ValueError, match=r"interval\] expected coverage in \(0, 1\), got"):
                 call(bad)
     for bad in (-0.1, 1.5, [0.5, math.nan], [], [[0.5]]):
         with pytest.raises(ValueError, match="q "):
-            p.mean_quantile(bad)
+            p.credible_quantile(bad)
     for bad in (0.0, 1.0):
         with pytest.raises(ValueError, match=r"\(0, 1\)"):
             p.quantile(bad)
@@ -392,7 +397,7 @@ def test_errors_without_kept_draws(data, monkeypatch):
         run.predict(x)
     monkeypatch.setattr(_running, "_KEPT", 2 * 11 * 8)  # without the noise of a draw
     large = hmc.sample(5, chains=2, predict_at=x, save_draws=False).prediction
-    for call in (large.mean_quantile, large.quantile):
+    for call in (large.credible_quantile, large.quantile):
         with pytest.raises(ValueError, match=r"take more than 64 MiB\. Predict at fewer rows, or"):
             call(0.5)
     large._moments.count = 0

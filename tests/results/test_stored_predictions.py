@@ -33,7 +33,7 @@ def answers(p):
     found = {
         "interval": p.interval(0.8),
         "quantile": p.quantile([0.1, 0.7]),
-        "mean_interval": p.mean_interval(0.8),
+        "credible_interval": p.credible_interval(0.8),
         "cdf": p.cdf(Y),
         "sample": p.sample(50, seed=3),
     }

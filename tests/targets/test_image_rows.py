@@ -161,7 +161,7 @@ def test_every_method_and_its_predictions(tmp_path):
         a, b = first[name].predict(NEW), second[name].predict(scaled(NEW, np.float32))
         for what in ("probs", "entropy", "epistemic_std"):
             assert same(getattr(a, what), getattr(b, what)), (name, what)
-        assert same(a.mean_quantile([0.1, 0.9]), b.mean_quantile([0.1, 0.9]))
+        assert same(a.credible_quantile([0.1, 0.9]), b.credible_quantile([0.1, 0.9]))
         first[name].save(tmp_path / "run")
         loaded = rb.load_draws(tmp_path / "run")
         assert same(loaded.predict(NEW).probs, a.probs), name

@@ -76,7 +76,7 @@ def test_predictions_are_in_the_users_units(likelihood, how, tmp_path):
     np.testing.assert_allclose(p.mean, scaler.inverse_y(known.mean), rtol=1e-6)
     for name in ("std", "epistemic_std", "aleatoric_std"):
         np.testing.assert_allclose(getattr(p, name), getattr(known, name) * width, rtol=1e-5)
-    for name in ("interval", "mean_interval"):
+    for name in ("interval", "credible_interval"):
         expected = scaler.inverse_y(getattr(known, name)(0.8))
         np.testing.assert_allclose(getattr(p, name)(0.8), expected, rtol=1e-5)
     found = p.log_likelihood(Y[:7])

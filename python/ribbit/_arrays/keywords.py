@@ -111,6 +111,8 @@ _OTHERS = {
 # Attributes of the package and of its classes that have another name now.
 ATTRIBUTES = {
     "StepBias": "DiscretizationBias",
+    "mean_interval": "credible_interval",
+    "mean_quantile": "credible_quantile",
     "step_bias": "discretization_bias",
 }
 _HERE: dict[str, list[str]] = {}

@@ -209,7 +209,7 @@ class Prediction:
 
         See Also
         --------
-        mean_quantile : quantiles of the function, narrower by the noise.
+        credible_quantile : quantiles of the function, narrower by the noise.
         interval : two of them.
         """
         name = "Prediction.quantile"
@@ -245,7 +245,7 @@ class Prediction:
         ends = self._quantiles(name, _ends(name, coverage), noise=True)
         return ends[0, ...], ends[1, ...]
 
-    def mean_quantile(self, q: float | Sequence[float]) -> Array:
+    def credible_quantile(self, q: float | Sequence[float]) -> Array:
         """Quantiles over draws of the function: of y's mean, or of the class probabilities.
 
         They say how well the function is known, not where y will lie: :meth:`quantile` does.
@@ -264,12 +264,12 @@ class Prediction:
         ValueError
             For q out of range, or without draws.
         """
-        name = "Prediction.mean_quantile"
+        name = "Prediction.credible_quantile"
         levels, single = probabilities(name, q, ends=True)
         result = self._quantiles(name, levels.tolist(), noise=False)
         return result[0, ...] if single else result
 
-    def mean_interval(self, coverage: float = 0.9) -> tuple[Array, Array]:
+    def credible_interval(self, coverage: float = 0.9) -> tuple[Array, Array]:
         """Return the central interval of the function: of y's mean, or of the probabilities.
 
         Parameters
@@ -280,9 +280,9 @@ class Prediction:
         Returns
         -------
         lower, upper : (N, K) array, float64
-            As :meth:`mean_quantile` gives them, with the same errors.
+            As :meth:`credible_quantile` gives them, with the same errors.
         """
-        name = "Prediction.mean_interval"
+        name = "Prediction.credible_interval"
         ends = self._quantiles(name, _ends(name, coverage), noise=False)
         return ends[0, ...], ends[1, ...]
 
@@ -571,7 +571,8 @@ class Prediction:
         if self.kind == "classification":
             raise TypeError(
                 f"[{function}] expected a regression or counts, got classification, where y is a "
-                "label: ask for probs, or for mean_quantile and mean_interval of the probabilities"
+                "label: ask for probs, or for credible_quantile and credible_interval of the "
+                "probabilities"
             )
         self._need_draws(function)
 

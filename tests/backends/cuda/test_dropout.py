@@ -193,7 +193,7 @@ def test_predictions(device, likelihood, masks):
         close(getattr(on_device, what), getattr(host, what), 1e-11)
     expected = host.log_likelihood(y)
     assert on_device.log_likelihood(dy) == pytest.approx(expected, rel=1e-12)
-    close(on_device.mean_quantile([0.1, 0.9]), host.mean_quantile([0.1, 0.9]))
+    close(on_device.credible_quantile([0.1, 0.9]), host.credible_quantile([0.1, 0.9]))
 
 
 @MASKS
@@ -226,8 +226,8 @@ def test_chunks_change_no_bit(device, monkeypatch, name, masks):
     np.testing.assert_array_equal(again.std.get(), std)
     monkeypatch.setattr("ribbit.results.lazy.CHUNK", 60)
     np.testing.assert_array_equal(draws.predict(dx, keep=True).samples.get(), samples)
-    levels = kept.mean_quantile([0.3, 0.8]).get()
-    np.testing.assert_array_equal(whole.mean_quantile([0.3, 0.8]).get(), levels)
+    levels = kept.credible_quantile([0.3, 0.8]).get()
+    np.testing.assert_array_equal(whole.credible_quantile([0.3, 0.8]).get(), levels)
     np.testing.assert_array_equal(
         draws.predict(dx[:7, ...], keep=True).samples.get(), samples[:, :, :7, :]
     )

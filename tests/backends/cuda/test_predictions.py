@@ -84,7 +84,7 @@ def test_draws_predict(device, rng, name):
     p, q = on_device.predict(dx), host.predict(x)
     assert p.log_likelihood(dy) == pytest.approx(q.log_likelihood(y))
     if name == "learned":
-        close(p.mean_quantile([0.1, 0.9]), q.mean_quantile([0.1, 0.9]), 1e-9)
+        close(p.credible_quantile([0.1, 0.9]), q.credible_quantile([0.1, 0.9]), 1e-9)
     else:
         close(p.entropy, q.entropy, 1e-9)
         close(p.mutual_information, q.mutual_information, 1e-9)
@@ -107,16 +107,16 @@ def test_weights_that_are_drawn_when_needed(device, monkeypatch, rng, name):
     for what in statistics:
         close(getattr(q, what), getattr(p, what), 1e-11)
     assert q.log_likelihood(dy) == pytest.approx(p.log_likelihood(y), rel=1e-12)
-    levels = q.mean_quantile([0.2, 0.9])
-    close(levels, p.mean_quantile([0.2, 0.9]), 1e-12)
+    levels = q.credible_quantile([0.2, 0.9])
+    close(levels, p.credible_quantile([0.2, 0.9]), 1e-12)
     stored = fits[1].draws(20, seed=4).predict(dx)
-    np.testing.assert_array_equal(stored.mean_quantile([0.2, 0.9]).get(), levels.get())
+    np.testing.assert_array_equal(stored.credible_quantile([0.2, 0.9]).get(), levels.get())
     for what in statistics:
         np.testing.assert_array_equal(getattr(stored, what).get(), getattr(q, what).get())
     monkeypatch.setattr(cuda_forward, "_MOST_SAMPLES", 3)
     monkeypatch.setattr("ribbit.results.lazy.CHUNK", 150)
     again = fits[1].predict(dx, 20, seed=4)
-    np.testing.assert_array_equal(again.mean_quantile([0.2, 0.9]).get(), levels.get())
+    np.testing.assert_array_equal(again.credible_quantile([0.2, 0.9]).get(), levels.get())
     for what in statistics:
         np.testing.assert_array_equal(getattr(again, what).get(), getattr(q, what).get())
     with pytest.raises(TypeError, match="expected"):

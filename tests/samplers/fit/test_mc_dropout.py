@@ -171,8 +171,8 @@ def test_predictions_do_not_depend_on_chunks_or_on_other_rows():
     np.testing.assert_array_equal(draws.predict(x[:37]).mean, whole.mean[:37])
     kept = draws.predict(x, keep=True)
     np.testing.assert_array_equal(kept.mean, whole.mean)
-    quantiles = draws.predict(x).mean_quantile([0.1, 0.9])  # computed in blocks of rows
-    np.testing.assert_array_equal(quantiles, kept.mean_quantile([0.1, 0.9]))
+    quantiles = draws.predict(x).credible_quantile([0.1, 0.9])  # computed in blocks of rows
+    np.testing.assert_array_equal(quantiles, kept.credible_quantile([0.1, 0.9]))
     few = fit.draws(20, seed=2).predict(x, keep=True).samples
     np.testing.assert_array_equal(few, kept.samples[:, :20])
     assert draws.positions.strides[1] == 0  # one weight vector, whatever the number of masks

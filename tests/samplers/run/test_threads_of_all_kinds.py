@@ -66,7 +66,7 @@ def test_one_prediction_and_its_first_use() -> None:
             lambda: p.mean,
             lambda: p.std,
             lambda: p.interval(0.9)[0],
-            lambda: p.mean_interval(0.9)[1],
+            lambda: p.credible_interval(0.9)[1],
             lambda: p.sample(50, seed=1),
             lambda: p.epistemic_std,
             lambda: p.cdf(np.zeros((len(X), 1))),

@@ -456,9 +456,9 @@ RESULTS: dict[str, Call] = {
         },
     ),
     "Prediction.quantile": Call(PREDICTION.quantile, {"q": LEVELS}),
-    "Prediction.mean_quantile": Call(PREDICTION.mean_quantile, {"q": LEVELS}),
+    "Prediction.credible_quantile": Call(PREDICTION.credible_quantile, {"q": LEVELS}),
     "Prediction.interval": Call(PREDICTION.interval, {"coverage": fraction(0.9)}),
-    "Prediction.mean_interval": Call(PREDICTION.mean_interval, {"coverage": fraction(0.9)}),
+    "Prediction.credible_interval": Call(PREDICTION.credible_interval, {"coverage": fraction(0.9)}),
     "Prediction.log_likelihood": Call(
         PREDICTION.log_likelihood, {"y": (Y, m.without(m.arrays((N,)), "None"))}
     ),
