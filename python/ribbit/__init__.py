@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # the same names for those who read and do not run
         schedules,
     )
     from ribbit._backends.library import get_cmake_dir, get_include
-    from ribbit.io import load_draws, load_fit, open_run
+    from ribbit.io import load
     from ribbit.models import layers, zoo
     from ribbit.models.layers import *
     from ribbit.models.model import Model
@@ -64,10 +64,8 @@ if TYPE_CHECKING:  # the same names for those who read and do not run
         "get_include",
         "layers",
         "likelihoods",
-        "load_draws",
-        "load_fit",
+        "load",
         "metrics",
-        "open_run",
         "plots",
         "priors",
         "protocols",
@@ -92,7 +90,7 @@ __version__ = "0.1.0"
 _LATER = {
     "": "datasets diagnostics distributed errors metrics plots protocols random samplers schedules",
     "_backends.library": "get_cmake_dir get_include",
-    "io": "load_draws load_fit open_run",
+    "io": "load",
     "models": "layers zoo",
     "models.model": "Model",
     "random": "reparameterize",

@@ -7,10 +7,8 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ribbit._arrays.threads import version
-from ribbit.errors import DataError
 from ribbit.results.summary import CONVERGED
 
 _LONGEST = 86_400.0  # seconds between looks: sleeping has a limit
@@ -108,8 +106,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def summary(path: str, require: str | None = None) -> int:
     """Print the summary of a saved run or fit; 1 if it is not what is required, 2 on errors."""
+    from ribbit.io import load
+
     try:
-        found = _saved(path).summary()
+        found = load(path).summary()
     except (ImportError, OSError, MemoryError, ValueError) as error:
         print(f"ribbit summary: {error}", file=sys.stderr)
         return 2
@@ -123,32 +123,18 @@ def summary(path: str, require: str | None = None) -> int:
 def watch(path: str, *, every: float, once: bool) -> int:
     """Show the run in a folder until it ends; 1 where there is none, 130 after Ctrl-C."""
     from ribbit._cli import watch as watching
-    from ribbit.io import open_run
+    from ribbit.io import load
 
     try:
         if not 0.0 < every <= _LONGEST:
             raise ValueError(f"expected --every > 0 and <= {_LONGEST:g}, got {every:g}")
-        watching.watch(Path(path), open_run, every=every, once=once)
+        watching.watch(Path(path), load, every=every, once=once)
     except (ImportError, OSError, MemoryError, ValueError) as error:
         print(f"ribbit watch: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
     return 0
-
-
-def _saved(path: str) -> Any:
-    """Return the draws or the fit at `path`; the one place that knows what may lie there."""
-    from ribbit.io import load_draws, load_fit, open_run
-
-    if Path(path).is_dir():
-        return open_run(path)
-    try:
-        return load_draws(path)
-    except DataError as error:
-        if "use rb.load_fit" not in str(error):
-            raise
-    return load_fit(path)
 
 
 def doctor() -> int:

@@ -27,133 +27,50 @@ from ribbit.targets.predictive import predictive_from_description
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["load_draws", "load_fit", "open_run"]
+__all__ = ["load"]
+
+_NAME = "load"
+_EXPECTED = "a file of draws or of a fit, or the folder of a run"
 
 Fit: TypeAlias = MeanField | DropoutFit | EnsembleFit | SWAGFit | LaplaceFit
 
 
-def load_draws(path: str | os.PathLike[str]) -> Draws:
-    """Read draws that :meth:`ribbit.Draws.save` wrote.
+def load(path: str | os.PathLike[str], *, rescue: bool = False) -> Draws | Fit:
+    """Read draws or a fit from a file, or from the folder of a run.
 
-    Arrays come back as NumPy arrays; ``predict`` and ``resume`` work as on the draws that were
-    saved.
+    A file is what :meth:`ribbit.Draws.save` or ``save`` of a fit wrote. Its arrays come back as
+    NumPy arrays. ``predict``, ``draws``, ``resume`` and ``init`` work as on what was saved.
 
-    Parameters
-    ----------
-    path
-
-    Returns
-    -------
-    Draws
-
-    Raises
-    ------
-    FileNotFoundError, IsADirectoryError
-        If there is no such file, or it is a folder: :func:`open_run` reads the folder of a run.
-    DataError
-        A ValueError: the file is damaged, cut short, of another format or of a newer version, or
-        holds what no run can have left there.
-    MemoryError
-        When it does not fit into the memory that is free.
-
-    Examples
-    --------
-    >>> x = np.linspace(-1, 1, 20)[:, None]
-    >>> target = rb.Posterior(
-    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
-    ... )
-    >>> hmc = rb.HMC(target, step_size=0.05, num_leapfrog_steps=10)
-    >>> draws = hmc.sample(20, warmup=0, seed=1, progress=False)
-    >>> draws.save("draws.npz")
-    >>> again = rb.load_draws("draws.npz")
-    >>> bool((again.positions == draws.positions).all())
-    True
-    """
-    _check_file("load_draws", path, "draws")
-    with archive.opened("load_draws", path, "draws") as (header, arrays):
-        if "run" in header:
-            raise DataError(
-                "[load_draws] expected a file of draws, got the checkpoint of a run: use "
-                f"rb.open_run({os.path.dirname(os.path.abspath(path))!r})"
-            )
-        if "fit" in header:
-            raise DataError(
-                f"[load_draws] expected a file of draws, got a {header['fit']}: use rb.load_fit"
-            )
-        return _build(header, arrays)
-
-
-def load_fit(
-    path: str | os.PathLike[str],
-) -> Fit:
-    """Read a fit that its ``save`` wrote.
-
-    Arrays come back as NumPy arrays; ``draws``, ``predict``, ``resume`` and ``init`` work as on the
-    fit that was saved.
-
-    Parameters
-    ----------
-    path
-
-    Returns
-    -------
-    MeanField, DropoutFit, EnsembleFit, SWAGFit or LaplaceFit
-
-    Raises
-    ------
-    FileNotFoundError, IsADirectoryError
-        If there is no such file, or it is a folder: :func:`open_run` reads the folder of a run.
-    DataError
-        A ValueError: the file is damaged, cut short, of another format or of a newer version, or
-        holds draws.
-
-    Examples
-    --------
-    >>> x = np.linspace(-1, 1, 20)[:, None]
-    >>> target = rb.Posterior(
-    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
-    ... )
-    >>> fit = rb.BBB(target).fit(20, progress=False)
-    >>> fit.save("fit.npz")
-    >>> rb.load_fit("fit.npz").predict(x).mean.shape
-    (20, 1)
-    """
-    _check_file("load_fit", path, "a fit")
-    with archive.opened("load_fit", path, "a fit") as (header, arrays):
-        if "fit" not in header:
-            raise DataError("[load_fit] expected a file of a fit, got draws: use rb.load_draws")
-        return _build_fit(header, arrays)
-
-
-def open_run(path: str | os.PathLike[str], *, rescue: bool = False) -> Draws | Fit:
-    """Open the folder of a run, also while the run goes on.
-
-    What the last checkpoint counts is there; later draws are seen when it is opened again.
+    A folder is what ``sample(store=)`` or ``fit(store=)`` writes, also while the run goes on. What
+    the last checkpoint counts is there; later draws are seen when it is loaded again.
     ``draws.positions`` and ``draws.stats`` are read from the folder as they are used, and every
     file is checked against its checksum.
 
     Parameters
     ----------
     path
-        What ``sample(store=)`` or ``fit(store=)`` was given.
+        Of the file or the folder.
     rescue : bool
-        Of a damaged run, return the draws before the damage.
+        Of a damaged run in a folder, return the draws before the damage.
 
     Returns
     -------
-    Draws, or the fit so far
-        With ``complete=False`` where the run has not ended. Rescued draws that are not all have no
-        state to go on from.
+    Draws, MeanField, DropoutFit, EnsembleFit, SWAGFit or LaplaceFit
+        With ``complete=False`` if a run in a folder has not ended. Rescued draws that are not all
+        have no state to go on from.
 
     Raises
     ------
-    FileNotFoundError, NotADirectoryError
-        When there is no run, or a file.
+    FileNotFoundError
+        If there is no such file, or the folder has no run.
     DataError
-        A ValueError: a file that is named is damaged, missing or of another version. Damage to
-        draws that are never read is not looked for.
+        A ValueError: the file is damaged, cut short, of another format or of a newer version, or
+        holds what no run can have left there. Of a folder, damage to draws that are never read is
+        not looked for.
+    MemoryError
+        If the arrays of a file do not fit into the memory that is free.
     ImportError
-        Without ``pip install "ribbit[store]"``.
+        For a folder, without ``pip install "ribbit[store]"``.
 
     Examples
     --------
@@ -163,27 +80,42 @@ def open_run(path: str | os.PathLike[str], *, rescue: bool = False) -> Draws | F
     ... )
     >>> hmc = rb.HMC(target, step_size=0.05, num_leapfrog_steps=10)
     >>> draws = hmc.sample(20, warmup=0, seed=1, progress=False, store="run")
-    >>> rb.open_run("run").predict(x).mean.shape
+    >>> rb.load("run").predict(x).mean.shape
+    (20, 1)
+    >>> draws.save("draws.npz")
+    >>> bool((rb.load("draws.npz").positions == draws.positions).all())
+    True
+    >>> rb.BBB(target).fit(20, progress=False).save("fit.npz")
+    >>> rb.load("fit.npz").predict(x).mean.shape
     (20, 1)
     """
-    name = "open_run"
-    folder = Path(os.path.abspath(checks.path(name, path)))
-    rescue = checks.boolean(name, "rescue", rescue)
-    if not folder.exists():
-        raise FileNotFoundError(f"[{name}] expected the folder of a run, got none at {folder}")
-    if not folder.is_dir():
-        raise NotADirectoryError(
-            f"[{name}] expected the folder of a run, got a file: {folder} (rb.load_draws and "
-            "rb.load_fit read saved files)"
-        )
+    source = checks.path(_NAME, path)
+    rescue = checks.boolean(_NAME, "rescue", rescue)
+    if not source.exists():
+        raise FileNotFoundError(f"[{_NAME}] expected {_EXPECTED}, got none at {source}")
+    if source.is_dir():
+        return _run(Path(os.path.abspath(source)), rescue)
+    with archive.opened(_NAME, source, "draws or a fit") as (header, arrays):
+        if "fit" in header:
+            return _build_fit(header, arrays)
+        if "run" in header:
+            raise DataError(
+                f"[{_NAME}] expected {_EXPECTED}, got the checkpoint of a run: use "
+                f"rb.load({os.path.dirname(os.path.abspath(source))!r})"
+            )
+        return _build(header, arrays)
+
+
+def _run(folder: Path, rescue: bool) -> Draws | Fit:
+    """Return the draws, or the fit so far, of the run in a folder."""
     if not checkpoint.exists(folder):
         raise FileNotFoundError(
-            f"[{name}] expected the folder of a run, got {folder} without a checkpoint"
+            f"[{_NAME}] expected {_EXPECTED}, got a folder without a checkpoint: {folder}"
         )
-    need(name, "google_crc32c", "zarr")
+    need(_NAME, "google_crc32c", "zarr")
     for part in (checkpoint.NAME, checkpoint.PREVIOUS):
         try:
-            with checkpoint.opened(name, folder, part) as (header, arrays):
+            with checkpoint.opened(_NAME, folder, part) as (header, arrays):
                 if header["run"]["kind"] == "fit":
                     return _build_fit(header, arrays)
                 return _build_run(folder, header, arrays, rescue)
@@ -191,18 +123,6 @@ def open_run(path: str | os.PathLike[str], *, rescue: bool = False) -> Draws | F
             if not rescue or part == checkpoint.PREVIOUS or not _has_previous(folder):
                 raise
     raise AssertionError
-
-
-def _check_file(function: str, path: str | os.PathLike[str], what: str) -> None:
-    """Raise OSError for a missing file, and for a folder."""
-    source = checks.path(function, path)
-    if source.is_dir():
-        got = f"a folder: {source}"
-        if checkpoint.exists(source):
-            got = f"the folder of a run: use rb.open_run({str(source)!r})"
-        raise IsADirectoryError(f"[{function}] expected a file of {what}, got {got}")
-    if not source.exists():
-        raise FileNotFoundError(f"[{function}] expected a file of {what}, got none at {source}")
 
 
 def _has_previous(folder: Path) -> bool:
@@ -215,12 +135,12 @@ def _build_run(
     """Draws of a checkpoint, on the disk; ValueError or KeyError for what no run can have left."""
     stored = checkpoint.stored_layouts(header, arrays)
     if not rescue:
-        checkpoint.check_metadata("open_run", folder, header["run"]["metadata"])
+        checkpoint.check_metadata(_NAME, folder, header["run"]["metadata"])
     state = checkpoint.state_of(header, arrays)
     counted = header["run"]["kept"], header["run"]["warm"]
     kept, warm = counted
     if rescue:
-        kept, warm = map(min, checkpoint.valid_prefix("open_run", folder, stored), counted)
+        kept, warm = map(min, checkpoint.valid_prefix(_NAME, folder, stored), counted)
     whole_run = (kept, warm) == counted
     found = {
         name: StoredArray(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ribbit._arrays.namespace import namespace
-from ribbit.io import load_draws
+from ribbit.io import load
 from ribbit.samplers import HMC, MCLMC, SWAG, leapfrog, metropolis
 from tests.support.targets import Gaussian, Line
 
@@ -133,7 +133,7 @@ def test_save_and_datatree(tmp_path):
     draws = HMC(line(strict), step_size=0.2, num_leapfrog_steps=2).sample(4, chains=2)
     object.__setattr__(draws, "predictive", None)  # the description of this target is not ours
     draws.save(tmp_path / "run")
-    back = load_draws(tmp_path / "run")
+    back = load(tmp_path / "run")
     assert isinstance(back.positions, np.ndarray)
     close(draws.positions, back.positions, rtol=0, atol=0)
     if pytest.importorskip("arviz_base"):

@@ -95,4 +95,4 @@ def test_draws_without_a_state_have_a_summary_and_a_file(stats, tmp_path):
     for summary in (draws.summary(), draws.summary(X)):
         assert "gradients" not in str(summary)
     draws.save(tmp_path / "draws.rbt")
-    np.testing.assert_array_equal(rb.load_draws(tmp_path / "draws.rbt").positions, POSITIONS)
+    np.testing.assert_array_equal(rb.load(tmp_path / "draws.rbt").positions, POSITIONS)

@@ -42,6 +42,16 @@ CASES = {
         lambda: rb.HMC(TARGET, num_samples=9)
     ),
     "[NUTS] expected target_accept=, got adapt_delta=": (lambda: rb.NUTS(TARGET, adapt_delta=0.9)),
+    "[HMC] expected target_accept=, randomize_length=, step_size_jitter=, "
+    "got target_acceptance=, randomize=, jitter=": (
+        lambda: rb.HMC(TARGET, target_acceptance=0.9, randomize=None, jitter=0.1)
+    ),
+    "[HMC.sample] expected save_draws=, save_warmup=, got keep_draws=, keep_warmup=": (
+        lambda: HMC.sample(10, keep_draws=False, keep_warmup=True)
+    ),
+    "[MCLMC] expected desired_energy_var=, got energy_variance=": (
+        lambda: rb.MCLMC(TARGET, energy_variance=0.1)
+    ),
     "[SGLD] expected step_size=, batch_size=, got lr=, batchsize=": (
         lambda: rb.SGLD(TARGET, lr=1e-3, batchsize=2)
     ),
@@ -70,7 +80,7 @@ CASES = {
     "[Prediction.interval] expected coverage=, got hdi_prob=": (
         lambda: DRAWS.predict(X).interval(hdi_prob=0.9)
     ),
-    "[load_draws] expected path=, got filename=": lambda: rb.load_draws(filename="a"),
+    "[load] expected path=, got filename=": lambda: rb.load(filename="a"),
     "[rhat] expected method=, got mehtod=: did you mean method?": (
         lambda: rb.diagnostics.rhat(DRAWS.positions, mehtod="rank")
     ),
@@ -88,6 +98,16 @@ def test_the_error_gives_the_name_here(text: str) -> None:
     assert str(caught.value) == text
     assert MESSAGE.match(text)
     assert caught.value.__cause__ is caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("old", keywords.ATTRIBUTES)
+def test_a_former_attribute_gives_the_name_here(old: str) -> None:
+    new = keywords.ATTRIBUTES[old]
+    owner = next(one for one in (rb, DRAWS.predict(X), rb.MCLMC(TARGET)) if hasattr(one, new))
+    with pytest.raises(AttributeError, match=rf"no attribute '{old}': use (rb\.)?{new}$"):
+        getattr(owner, old)
+    with pytest.raises(AttributeError, match=r"no attribute 'other'$"):
+        owner.other  # noqa: B018
 
 
 def test_estimators_give_the_name_here() -> None:
@@ -140,7 +160,7 @@ def test_everything_public_explains_its_keywords() -> None:
 def test_signatures_and_pickles_stay() -> None:
     assert list(inspect.signature(rb.Dense).parameters) == ["units", "bias"]
     assert list(inspect.signature(HMC.sample).parameters)[:2] == ["num_draws", "warmup"]
-    for one in (rb.mlp, rb.leapfrog, rb.load_draws, rb.Normal(1.0)):
+    for one in (rb.mlp, rb.leapfrog, rb.load, rb.Normal(1.0)):
         assert pickle.loads(pickle.dumps(one)) == one
 
 

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import ribbit as rb
-from ribbit.io import load_draws
+from ribbit.io import load
 from ribbit.results.draws import Draws
 from ribbit.samplers import HMC, MCLMC, NUTS, MicrocanonicalState, State, leapfrog, metropolis
 from tests.support.rubbish import MESSAGE, arrays, some
@@ -174,7 +174,7 @@ ENTRIES = {
         lambda value: isinstance(value, float),
     ),
     "set_num_threads": (rb.set_num_threads, {"n": some(st.just(2))}, None),
-    "load_draws": (load_draws, {"path": small}, None),
+    "load": (load, {"path": small}, None),
     "Draws.save": (DRAWS.save, {"path": some(st.just("/"))}, None),
 }
 
@@ -225,8 +225,8 @@ def test_rubbish(name, data):
     except (TypeError, ValueError) as error:
         message = str(error)
     except OSError:
-        message = "[load_draws] expected a file, got none"
-        assert name in ("load_draws", "Draws.save")
+        message = "[load] expected a file, got none"
+        assert name in ("load", "Draws.save")
     if message is not None:
         assert MESSAGE.match(message), message
     else:

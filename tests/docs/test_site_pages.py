@@ -81,7 +81,7 @@ def test_the_lines_on_runs_run(block: int, tmp_path: Path, monkeypatch: pytest.M
     assert isinstance(draws, rb.Draws)
     assert draws.complete
     (folder,) = (tmp_path / "runs").iterdir()
-    kept = rb.open_run(folder).positions
+    kept = rb.load(folder).positions
     np.testing.assert_array_equal(np.asarray(kept), np.asarray(draws.positions))
 
 
@@ -118,7 +118,7 @@ def test_the_lines_on_many_machines_run(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("2 chains x 2 draws") == 1  # one rank has them
     np.testing.assert_allclose(np.load(tmp_path / "probs.npy").sum(1), 1, rtol=1e-5)
-    assert rb.open_run(tmp_path / "runs/a").positions.shape[:2] == (2, 2)
+    assert rb.load(tmp_path / "runs/a").positions.shape[:2] == (2, 2)
 
 
 @pytest.mark.parametrize("page", OURS, ids=lambda p: f"{p.parent.name}-{p.stem}")

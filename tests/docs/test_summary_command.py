@@ -29,9 +29,8 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("name", ["draws", "fit", "run"])
 def test_it_prints_what_summary_says(folder, name, capsys):
     assert main(["summary", str(folder / name)]) == 0
-    load = {"draws": rb.load_draws, "fit": rb.load_fit, "run": rb.open_run}[name]
     said = capsys.readouterr()
-    assert said.out == load(folder / name).summary().text + "\n"
+    assert said.out == rb.load(folder / name).summary().text + "\n"
     assert said.err == ""
 
 

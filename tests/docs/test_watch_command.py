@@ -58,7 +58,7 @@ def test_a_run_that_goes_on_and_is_killed(tmp_path, capsys):
 
     def wait(seconds):
         """Kill the run once it was seen with draws three times; the next look finds nobody."""
-        seen.append(len(rb.open_run(folder)))
+        seen.append(len(rb.load(folder)))
         if sum(count > 0 for count in seen) == 3:
             process.kill()
             process.wait()
@@ -70,7 +70,7 @@ def test_a_run_that_goes_on_and_is_killed(tmp_path, capsys):
         while not (folder / "checkpoint").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         assert writer(folder)["pid"] == process.pid
-        watch(folder, rb.open_run, every=0.05, sleep=wait)
+        watch(folder, rb.load, every=0.05, sleep=wait)
     finally:
         process.kill()
         process.wait()
@@ -78,7 +78,7 @@ def test_a_run_that_goes_on_and_is_killed(tmp_path, capsys):
     assert writer(folder) is None
     assert len([line for line in said if line.startswith("HMC: ")]) >= 4
     assert f"Run the same line again, with store='{folder}'." in said[-1]
-    run = rb.open_run(folder)
+    run = rb.load(folder)
     found = snapshot(run)
     assert 0 < found["draws"] < found["total"] == 20_000_002
     assert found["eta"] > 0
@@ -88,7 +88,7 @@ def test_a_run_that_goes_on_and_is_killed(tmp_path, capsys):
 
 def test_what_is_no_run_is_said(tmp_path, capsys):
     assert main(["watch", str(tmp_path)]) == 1
-    assert "expected the folder of a run" in capsys.readouterr().err
+    assert "or the folder of a run, got a folder without a checkpoint" in capsys.readouterr().err
     for every in ("0", "nan", "inf", "1e300"):
         assert main(["watch", str(tmp_path), "--every", every]) == 1
         assert "--every > 0" in capsys.readouterr().err

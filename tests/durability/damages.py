@@ -118,9 +118,9 @@ def damaged(whole: Path, folder: Path, seed: int, how: Callable[..., None]) -> s
     files = _files(folder)
     path = rng.choice(files)
     how(path, rng, files)
-    expected = everything(rb.open_run(whole))
+    expected = everything(rb.load(whole))
     try:
-        found, error = everything(rb.open_run(folder)), None
+        found, error = everything(rb.load(folder)), None
     except (DataError, FileNotFoundError) as caught:
         found, error = None, caught
     if found is not None:
@@ -128,7 +128,7 @@ def damaged(whole: Path, folder: Path, seed: int, how: Callable[..., None]) -> s
     else:
         assert str(folder) in str(error), error
         if path.name != "checkpoint":
-            rescued = rb.open_run(folder, rescue=True)
+            rescued = rb.load(folder, rescue=True)
             positions = np.asarray(rescued.positions)
             count = positions.shape[1]
             assert positions.tobytes() == expected["positions"][:, :count].tobytes()

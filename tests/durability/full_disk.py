@@ -126,7 +126,7 @@ def _look(store: Path, out: Path) -> None:
     if (store / "checkpoint").exists():
         kept = loaded(out)
         assert kept, "nothing came with the error"
-        _compare(kept, beginning(rb.open_run(store)), "the folder")
+        _compare(kept, beginning(rb.load(store)), "the folder")
 
 
 def _compare(whole: dict[str, np.ndarray], part: dict[str, np.ndarray], what: str) -> None:

@@ -50,7 +50,7 @@ def read_while(folder: Path, whole: np.ndarray, reads: int, different: int) -> l
             if len(counts) >= reads and len(set(counts)) >= different:
                 break
             try:
-                draws = rb.open_run(folder)
+                draws = rb.load(folder)
             except FileNotFoundError:
                 time.sleep(0.01)
                 continue
@@ -61,7 +61,7 @@ def read_while(folder: Path, whole: np.ndarray, reads: int, different: int) -> l
             counts.append(count)
         if writer.poll() is not None:
             assert writer.returncode == 0
-            assert len(rb.open_run(folder)) == num_draws
+            assert len(rb.load(folder)) == num_draws
     finally:
         writer.kill()
         writer.wait()

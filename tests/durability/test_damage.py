@@ -44,10 +44,10 @@ def test_no_silent_load_of_many(tmp_path: Path) -> None:
 
 def test_the_undamaged_one_opens(whole: Path) -> None:
     """The control: what is found damaged above is found so because of the damage."""
-    draws = rb.open_run(whole)
+    draws = rb.load(whole)
     assert draws.positions.shape[1] == DRAWS
     assert not draws.complete
-    rescued = rb.open_run(whole, rescue=True)
+    rescued = rb.load(whole, rescue=True)
     assert difference(everything(draws), everything(rescued)) == ""
 
 
@@ -56,7 +56,7 @@ def test_an_old_checkpoint_beside_new_draws(whole: Path, tmp_path: Path) -> None
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
     os.replace(folder / "checkpoint.previous", folder / "checkpoint")
-    before, now = rb.open_run(folder), rb.open_run(whole)
+    before, now = rb.load(folder), rb.load(whole)
     count = before.positions.shape[1]
     assert count == DRAWS - 18
     assert np.array_equal(before.positions, now.positions[:, :count])
@@ -83,11 +83,11 @@ def test_a_damaged_checkpoint_leaves_the_one_before(whole: Path, tmp_path: Path)
     shutil.copytree(whole, folder)
     os.truncate(folder / "checkpoint", 1000)
     with pytest.raises(DataError, match="checkpoint"):
-        rb.open_run(folder)
-    rescued = rb.open_run(folder, rescue=True)
+        rb.load(folder)
+    rescued = rb.load(folder, rescue=True)
     count = rescued.positions.shape[1]
     assert count == DRAWS - 18
-    assert np.array_equal(rescued.positions, rb.open_run(whole).positions[:, :count])
+    assert np.array_equal(rescued.positions, rb.load(whole).positions[:, :count])
 
 
 def test_a_later_version_is_refused(whole: Path, tmp_path: Path) -> None:
@@ -102,6 +102,6 @@ def test_a_later_version_is_refused(whole: Path, tmp_path: Path) -> None:
     arrays.pop("header")
     archive.write("test", folder / "checkpoint", header, arrays)
     with pytest.raises(DataError, match="expected a run of version 1, got 2"):
-        rb.open_run(folder)
+        rb.load(folder)
     with pytest.raises(DataError, match="expected a run of version 1, got 2"):
         line(folder)

@@ -41,4 +41,4 @@ def test_goes_on_from_a_folder(device: ModuleType, tmp_path: Path, name: str) ->
     assert calls >= 8
     assert np.array_equal(draws.positions, alone.positions.get())
     assert np.array_equal(draws.state.position.get(), alone.state.position.get())
-    assert np.array_equal(rb.open_run(tmp_path / "run").positions, draws.positions)
+    assert np.array_equal(rb.load(tmp_path / "run").positions, draws.positions)

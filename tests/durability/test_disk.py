@@ -84,7 +84,7 @@ except OSError as error:
     print(type(error).__name__, error)
     kept = error.draws.positions
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    opened = rb.open_run(folder).positions
+    opened = rb.load(folder).positions
     assert np.array_equal(opened, kept[:, :opened.shape[1]])
     draws = hmc.sample(2000, warmup=5, chains=2, seed=1, progress=False, store=folder)
     assert np.array_equal(draws.positions[:, :kept.shape[1]], kept)
@@ -153,7 +153,7 @@ def test_an_error_of_the_target_keeps_what_was_drawn(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="theirs") as got:
         _hmc(Meddling(fail, 600)).sample(3000, store=tmp_path / "run", **CALL)
     count = got.value.draws.positions.shape[1]
-    assert np.array_equal(rb.open_run(tmp_path / "run").positions, got.value.draws.positions)
+    assert np.array_equal(rb.load(tmp_path / "run").positions, got.value.draws.positions)
     assert count > 100
     again = _hmc(Meddling(lambda: None, -1)).sample(3000, store=tmp_path / "run", **CALL)
     assert np.array_equal(again.positions, _hmc(posterior()).sample(3000, **CALL).positions)
@@ -181,7 +181,7 @@ def test_sigterm_says_how_to_go_on(tmp_path: Path) -> None:
     )
     assert done.returncode == 143
     assert f"the same line goes on, with store={str(folder)!r}" in done.stderr
-    assert 0 < len(rb.open_run(folder)) < 2_000_000
+    assert 0 < len(rb.load(folder)) < 2_000_000
 
 
 def test_a_fit_says_so_too(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ def test_the_folder_has_the_covariance(tmp_path: Path) -> None:
     for _ in range(2):  # the second one finds everything there
         fit = laplace.fit(300, progress=False, store=tmp_path / "fit")
         assert np.array_equal(fit.factor, alone.factor)
-        found = rb.load_fit(tmp_path / "fit" / "checkpoint")
+        found = rb.load(tmp_path / "fit" / "checkpoint")
         assert np.array_equal(found.factor, alone.factor)
         assert found.complete
         assert np.array_equal(found.history["epoch"], alone.history["epoch"])

@@ -48,7 +48,7 @@ def test_lazy_draws_are_those_in_memory(
     monkeypatch.setattr(layout, "_CHUNK_BYTES", 3 * posterior().dim * 8 * 16)
     ram = _hmc().sample(num_draws, **CALL)
     _hmc().sample(num_draws, store=tmp_path / "run", **CALL)
-    disk = rb.open_run(tmp_path / "run")
+    disk = rb.load(tmp_path / "run")
     for key in KEYS:
         assert np.array_equal(ram.positions[key], disk.positions[key]), key
     with pytest.raises(IndexError):
@@ -68,7 +68,7 @@ def test_lazy_draws_are_those_in_memory(
     now, then = (dataclasses.replace(draws, seconds=1.0) for draws in (ram, disk))
     assert now.summary(AT).text == then.summary(AT).text
     disk.save(tmp_path / "draws.npz")
-    assert np.array_equal(rb.load_draws(tmp_path / "draws.npz").positions, ram.positions)
+    assert np.array_equal(rb.load(tmp_path / "draws.npz").positions, ram.positions)
 
 
 def test_opening_a_folder_reads_no_statistics(
@@ -77,7 +77,7 @@ def test_opening_a_folder_reads_no_statistics(
     _hmc().sample(5, store=tmp_path / "run", **CALL)
     asked: list[str] = []
     monkeypatch.setattr(StoredStatistics, "__getitem__", lambda _, name: asked.append(name))
-    assert rb.open_run(tmp_path / "run").positions.shape[:2] == (3, 5)
+    assert rb.load(tmp_path / "run").positions.shape[:2] == (3, 5)
     assert asked == []
 
 
@@ -93,7 +93,7 @@ def test_others_read_the_folder(tmp_path: Path) -> None:
     tree = xarray.open_datatree(str(tmp_path / "run"), engine="zarr")
     assert np.array_equal(tree["posterior/theta"].values, draws.positions)
     assert tree["warmup_sample_stats/lp"].dims == ("chain", "draw")
-    assert "posterior" in rb.open_run(tmp_path / "run").to_datatree().children
+    assert "posterior" in rb.load(tmp_path / "run").to_datatree().children
 
 
 @pytest.mark.parametrize(("dtype", "error"), [("float16", 2.0**-11), ("bfloat16", 2.0**-8)])
@@ -105,7 +105,7 @@ def test_smaller_weights(tmp_path: Path, dtype: str, error: float) -> None:
     relative = np.abs(np.asarray(disk.positions) / ram.positions - 1.0)
     assert 0.0 < relative.max() <= error
     assert np.array_equal(disk.state.position, ram.state.position)
-    assert np.array_equal(rb.open_run(tmp_path / "run").positions, disk.positions)
+    assert np.array_equal(rb.load(tmp_path / "run").positions, disk.positions)
 
 
 def test_bfloat16_rounds_to_even() -> None:
@@ -122,7 +122,7 @@ def test_predictions_in_place_of_weights(tmp_path: Path) -> None:
     disk = _hmc().sample(30, predict_at=AT, store=store, **CALL)
     ram = _hmc().sample(30, **CALL).predict(AT, keep=True)
     assert disk.positions.shape[1] == 0
-    for found in (disk, rb.open_run(tmp_path / "run")):
+    for found in (disk, rb.load(tmp_path / "run")):
         assert np.array_equal(found.prediction.samples, ram.samples)
         np.testing.assert_allclose(found.prediction.mean, ram.mean, rtol=1e-12)
 

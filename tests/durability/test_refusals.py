@@ -132,24 +132,20 @@ def test_other_folders_are_left_alone(tmp_path: Path) -> None:
         _hmc().sample(20, store=tmp_path / "thesis.tex", **CALL)
     assert os.listdir(tmp_path) == ["thesis.tex"]
     with pytest.raises(FileNotFoundError, match="without a checkpoint"):
-        rb.open_run(tmp_path)
+        rb.load(tmp_path)
 
 
-def test_what_reads_files_and_what_reads_folders(tmp_path: Path) -> None:
+def test_files_and_folders_are_told_apart(tmp_path: Path) -> None:
     run, fit = tmp_path / "run", tmp_path / "fit"
     draws = _hmc().sample(4, store=run, **CALL)
     draws.save(tmp_path / "draws.npz")
     rb.BBB(posterior()).fit(2, store=fit, progress=False)
-    for load in (rb.load_draws, rb.load_fit):
-        for folder in (run, fit):
-            with pytest.raises(IsADirectoryError, match=rf"use rb.open_run\('{folder}'\)"):
-                load(folder)
-    with pytest.raises(ValueError, match=rf"the checkpoint of a run: use rb.open_run\('{run}'\)"):
-        rb.load_draws(run / "checkpoint")
-    with pytest.raises(NotADirectoryError, match=r"got a file: .*rb.load_draws and rb.load_fit"):
-        rb.open_run(tmp_path / "draws.npz")
-    with pytest.raises(FileNotFoundError, match="expected the folder of a run, got none at"):
-        rb.open_run(tmp_path / "nothing")
+    kinds = [type(rb.load(path)) for path in (run, tmp_path / "draws.npz", fit, fit / "checkpoint")]
+    assert kinds == [rb.Draws, rb.Draws, rb.MeanField, rb.MeanField]
+    with pytest.raises(ValueError, match=rf"the checkpoint of a run: use rb.load\('{run}'\)"):
+        rb.load(run / "checkpoint")
+    with pytest.raises(FileNotFoundError, match="or the folder of a run, got none at"):
+        rb.load(tmp_path / "nothing")
     with pytest.raises(
         NotADirectoryError, match=r"\[HMC.sample\] expected a folder for store that"
     ):
@@ -163,12 +159,12 @@ def test_more_draws_or_epochs_in_a_folder_say_how_to_go_on(tmp_path: Path) -> No
         ValueError, match=r"num_draws=10 where it was 4: to go on, draws = .*"
     ) as one:
         _hmc().sample(10, store=run, **call)
-    assert f"rb.open_run('{run}'), then more = ...sample(6, resume=draws, " in str(one.value)
+    assert f"rb.load('{run}'), then more = ...sample(6, resume=draws, " in str(one.value)
     with pytest.raises(
         ValueError, match=r"num_draws=3 where it was 4: give it a folder of its own"
     ):
         _hmc().sample(3, store=run, **call)
-    draws = rb.open_run(run)  # as it says
+    draws = rb.load(run)  # as it says
     more = _hmc().sample(6, resume=draws, store=tmp_path / "more", progress=False)
     both = np.asarray(rb.concatenate([draws, more]).positions)
     assert (both == _hmc().sample(10, **call).positions).all()
@@ -225,7 +221,7 @@ def test_a_second_process_is_refused(folder: Path) -> None:
             check=True,
         )
         assert "needs group=" in told.stdout
-        assert rb.open_run(folder).complete  # readers need no lock
+        assert rb.load(folder).complete  # readers need no lock
     finally:
         lock.release()
     assert not (folder / "lock").exists()

@@ -90,7 +90,7 @@ def saved(run: Run, sampler: rb.Sampler) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "draws"
         sampled(sampler, run.call).save(file)
-        draws = rb.load_draws(file)
+        draws = rb.load(file)
     return {
         "positions": draws.positions,
         "stats": draws.stats,

@@ -136,7 +136,7 @@ def test_several_outputs():
 def test_draws_of_a_file_and_of_fits(known, tmp_path):
     x, y, draws, tree = known
     draws.save(tmp_path / "draws.npz")
-    back = rb.load_draws(tmp_path / "draws.npz").to_datatree(x, y, predict_at=x[:7], seed=5)
+    back = rb.load(tmp_path / "draws.npz").to_datatree(x, y, predict_at=x[:7], seed=5)
     assert all(back[name].equals(tree[name]) for name in tree.children)
     x, y, target = regression()
     model = rb.Model([rb.Dense(4), rb.Dropout(0.1), rb.Dense(1)], input_shape=(1,))

@@ -55,7 +55,7 @@ STATE = ("position", "first_moment", "second_moment")
 def test_a_fit_comes_back(name, tmp_path):
     fit = trainer(name).fit(3, seed=5, progress=False)
     fit.save(tmp_path / "fit")
-    back = rb.load_fit(tmp_path / "fit")
+    back = rb.load(tmp_path / "fit")
     assert type(back) is type(fit)
     assert repr(back) == repr(fit)
     assert back.settings == fit.settings
@@ -81,7 +81,7 @@ def test_a_fit_from_a_file_goes_on(name, tmp_path):
         options = [{"swag_epochs": epochs} for epochs in (3, 4, 7)]
     fit = trainer(name).fit(first, seed=5, progress=False, **options[0])
     fit.save(tmp_path / "fit")
-    part = rb.load_fit(tmp_path / "fit")
+    part = rb.load(tmp_path / "fit")
     more = trainer(name).fit(rest, resume=part, progress=False, **options[1])
     whole = trainer(name).fit(both, seed=5, progress=False, **options[2])
     if name == "BBB":
@@ -97,7 +97,7 @@ def test_a_fit_from_a_file_goes_on(name, tmp_path):
         for moment in STATE:
             assert same(getattr(more.state, moment), getattr(whole.state, moment))
     sgld = rb.SGLD(target(), step_size=1e-6, batch_size=10)
-    back = rb.load_fit(tmp_path / "fit")
+    back = rb.load(tmp_path / "fit")
     assert sgld.sample(2, warmup=1, chains=2, init=back, progress=False).complete
 
 
@@ -124,7 +124,7 @@ def test_curvatures_that_no_fit_can_have_are_refused(text, tmp_path):
     fit.save(tmp_path / "fit")
     damage(tmp_path, LAPLACE_DAMAGES[text])
     with pytest.raises(rb.errors.DataError, match=text):
-        rb.load_fit(tmp_path / "other")
+        rb.load(tmp_path / "other")
 
 
 # three epochs: what they converge to does not matter
@@ -132,7 +132,7 @@ def test_curvatures_that_no_fit_can_have_are_refused(text, tmp_path):
 def test_a_laplace_fit_comes_back_whole(tmp_path):
     fit = trainer("LaplaceApproximation").fit(3, progress=False)
     fit.save(tmp_path / "fit")
-    back = rb.load_fit(tmp_path / "fit")
+    back = rb.load(tmp_path / "fit")
     assert back.log_evidence == fit.log_evidence
     assert set(back.tuning) == set(fit.tuning)
     assert same(back.tuning["log_evidence"], fit.tuning["log_evidence"])
@@ -141,13 +141,13 @@ def test_a_laplace_fit_comes_back_whole(tmp_path):
     assert same(back.predict(new, linearized=False).std, fit.predict(new, linearized=False).std)
     given = rb.LaplaceApproximation(target(), batch_size=10).fit(0, init=fit, progress=False)
     given.save(tmp_path / "given")
-    assert rb.load_fit(tmp_path / "given").state is None
+    assert rb.load(tmp_path / "given").state is None
 
 
 def test_a_fit_made_by_hand_has_no_target(tmp_path):
     fit = rb.MeanField(np.zeros(3), np.ones(3))
     fit.save(tmp_path / "fit")
-    back = rb.load_fit(tmp_path / "fit")
+    back = rb.load(tmp_path / "fit")
     assert same(back.sample(2), fit.sample(2))
     assert back.state is None
     assert back.predictive is None
@@ -157,16 +157,14 @@ def test_draws_and_fits_are_told_apart(tmp_path):
     fit = trainer("BBB").fit(1, progress=False)
     fit.save(tmp_path / "fit")
     fit.draws(2).save(tmp_path / "draws")
-    with pytest.raises(ValueError, match=r"\[load_draws\] .* got a MeanField: use rb\.load_fit"):
-        rb.load_draws(tmp_path / "fit")
-    with pytest.raises(ValueError, match=r"\[load_fit\] .* got draws: use rb\.load_draws"):
-        rb.load_fit(tmp_path / "draws")
+    assert isinstance(rb.load(tmp_path / "fit"), rb.MeanField)
+    assert isinstance(rb.load(tmp_path / "draws"), rb.Draws)
     with pytest.raises(FileNotFoundError):
-        rb.load_fit(tmp_path / "nothing")
+        rb.load(tmp_path / "nothing")
     data = (tmp_path / "fit").read_bytes()
     (tmp_path / "cut").write_bytes(data[: len(data) // 2])
-    with pytest.raises(rb.errors.DataError, match=r"\[load_fit\] .* file of a fit"):
-        rb.load_fit(tmp_path / "cut")
+    with pytest.raises(rb.errors.DataError, match=r"\[load\] .* file of draws or a fit"):
+        rb.load(tmp_path / "cut")
     with pytest.raises(TypeError, match=r"\[EnsembleFit\.save\] expected a path"):
         trainer("DeepEnsemble").fit(1, progress=False).save(3)
 
@@ -195,4 +193,4 @@ def test_moments_that_no_fit_can_have_are_refused(text, tmp_path):
     fit.save(tmp_path / "fit")
     damage(tmp_path, DAMAGES[text])
     with pytest.raises(rb.errors.DataError, match=text):
-        rb.load_fit(tmp_path / "other")
+        rb.load(tmp_path / "other")

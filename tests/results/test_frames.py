@@ -136,7 +136,7 @@ def test_two_columns_of_one_name_are_refused(draws, names):
 
 def test_saved_draws_keep_the_names(draws, tmp_path):
     draws.save(tmp_path / "draws.rbt")
-    loaded = rb.load_draws(tmp_path / "draws.rbt")
+    loaded = rb.load(tmp_path / "draws.rbt")
     assert loaded.predictive.columns == ("age", "height")
     same(loaded.predict(OTHER), draws.predict(X))
 
@@ -212,5 +212,5 @@ def test_a_tree_has_the_columns_of_the_data(draws):
 
 def test_a_stored_run_keeps_the_names(tmp_path):
     draws = sampled(posterior(), store=tmp_path / "run")
-    run = rb.open_run(tmp_path / "run")
+    run = rb.load(tmp_path / "run")
     same(run.predict(OTHER), draws.predict(X))

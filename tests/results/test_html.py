@@ -107,7 +107,7 @@ def test_draws():
 
 def test_draws_on_the_disk_are_not_read(tmp_path):
     shown = texts(sampled(store=tmp_path / "run"))
-    draws = rb.open_run(tmp_path / "run")
+    draws = rb.load(tmp_path / "run")
     shutil.rmtree(next((tmp_path / "run").rglob("theta")))
     assert texts(draws) == shown
     with pytest.raises((OSError, ValueError)):

@@ -12,7 +12,7 @@ import pytest
 
 from ribbit import io
 from ribbit.errors import DataError
-from ribbit.io import load_draws
+from ribbit.io import load
 from ribbit.samplers import HMC
 from tests.support.targets import OPTIONS, Gaussian, equal, posterior, same
 
@@ -37,7 +37,7 @@ def saved(draws, tmp_path):
 
 
 def test_round_trip(draws, saved):
-    back = load_draws(saved)
+    back = load(saved)
     equal(draws, back)
     assert same(draws.warmup_positions, back.warmup_positions)
     for name, value in draws.warmup_stats.items():
@@ -51,7 +51,7 @@ def test_round_trip(draws, saved):
 
 
 def test_predict_and_resume_after_loading(draws, saved, target):
-    back = load_draws(str(saved))
+    back = load(str(saved))
     x = np.random.default_rng(0).normal(size=(5, 3))
     p, q = draws.predict(x), back.predict(x)
     assert same(p.mean, q.mean)
@@ -60,7 +60,7 @@ def test_predict_and_resume_after_loading(draws, saved, target):
     hmc = HMC(target, **OPTIONS["adapted"])
     equal(hmc.sample(4, resume=draws), hmc.sample(4, resume=back))
     back.save(saved)  # over itself
-    equal(draws, load_draws(saved))
+    equal(draws, load(saved))
 
 
 # short chains: what is gathered is compared before and after
@@ -72,7 +72,7 @@ def test_gathered_predictions_are_saved(target, tmp_path, size, monkeypatch):
     hmc = HMC(target, step_size=0.02, num_leapfrog_steps=1)
     run = hmc.sample(size, chains=2, predict_at=(x, y), save_draws=False)
     run.save(tmp_path / "p")
-    p, q = run.prediction, load_draws(tmp_path / "p").prediction
+    p, q = run.prediction, load(tmp_path / "p").prediction
     for name in ("mean", "std", "epistemic_std", "aleatoric_std"):
         assert same(getattr(p, name), getattr(q, name))
     assert same(p.credible_quantile([0.1, 0.6]), q.credible_quantile([0.1, 0.6]))
@@ -86,7 +86,7 @@ def test_gathered_predictions_are_saved(target, tmp_path, size, monkeypatch):
 def test_draws_of_a_plain_density(tmp_path):
     draws = HMC(Gaussian([1.0, 2.0]), step_size=0.1, num_leapfrog_steps=2).sample(3, init=[0, 0])
     draws.save(tmp_path / "plain")
-    back = load_draws(tmp_path / "plain")
+    back = load(tmp_path / "plain")
     equal(draws, back)
     assert back.predictive is None
     assert back.state.inverse_mass is None
@@ -102,8 +102,8 @@ def test_every_truncation_is_named(saved, tmp_path):
     data = saved.read_bytes()
     for size in [0, 1, 3, 4, 30, 100, *range(200, len(data), len(data) // 40), len(data) - 1]:
         (tmp_path / "cut").write_bytes(data[:size])
-        with pytest.raises(DataError, match=r"^\[load_draws\] expected .*got"):
-            load_draws(tmp_path / "cut")
+        with pytest.raises(DataError, match=r"^\[load\] expected .*got"):
+            load(tmp_path / "cut")
 
 
 def test_flipped_bytes_never_crash(saved, draws, tmp_path):
@@ -115,7 +115,7 @@ def test_flipped_bytes_never_crash(saved, draws, tmp_path):
         damaged[place] ^= 1 << rng.integers(8)
         (tmp_path / "bad").write_bytes(damaged)
         try:
-            back = load_draws(tmp_path / "bad")
+            back = load(tmp_path / "bad")
         except DataError:
             caught += 1
         else:
@@ -133,24 +133,24 @@ def test_foreign_files(tmp_path):
     path = tmp_path / "other"
     for content in (b"hello", b"\x93NUMPY", b"PK\x03\x04" + b"\0" * 100, b"\x80\x04K\x01."):
         path.write_bytes(content)
-        with pytest.raises(DataError, match=r"\[load_draws\]"):
-            load_draws(path)
+        with pytest.raises(DataError, match=r"\[load\]"):
+            load(path)
     np.save(tmp_path / "a.npy", np.zeros(3))
     np.savez(tmp_path / "a.npz", positions=np.zeros(3))
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("text", "hello")
     for name in ("a.npy", "a.npz", "a.zip"):
-        with pytest.raises(DataError, match=r"\[load_draws\]"):
-            load_draws(tmp_path / name)
+        with pytest.raises(DataError, match=r"\[load\]"):
+            load(tmp_path / name)
     write(path, {"format": "something else"})
     with pytest.raises(DataError, match="another format"):
-        load_draws(path)
+        load(path)
     write(path, {"format": "ribbit draws", "version": 99})
     with pytest.raises(DataError, match="version 1, got 99"):
-        load_draws(path)
+        load(path)
     write(path, {"format": "ribbit draws", "version": 1})
     with pytest.raises(DataError, match="damaged or foreign"):
-        load_draws(path)
+        load(path)
 
 
 def test_no_pickle_is_ever_read(tmp_path):
@@ -161,23 +161,24 @@ def test_no_pickle_is_ever_read(tmp_path):
     header = {"format": "ribbit draws", "version": 1, "state": {"step": 0, "seed": 0, "warmup": 0}}
     write(tmp_path / "bomb", header, positions=np.array([Bomb()], dtype=object))
     with pytest.raises(DataError):
-        load_draws(tmp_path / "bomb")
+        load(tmp_path / "bomb")
     assert not (tmp_path / "boom").exists()
 
 
 def test_missing_files_and_bad_paths(draws, tmp_path):
-    for load in (load_draws, io.load_fit):
-        with pytest.raises(FileNotFoundError, match=rf"^\[{load.__name__}\] expected a file"):
-            load(tmp_path / "nothing")
-        with pytest.raises(IsADirectoryError, match=rf"^\[{load.__name__}\] .* got a folder: "):
-            load(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"^\[load\] expected a file .* got none at"):
+        load(tmp_path / "nothing")
+    with pytest.raises(
+        FileNotFoundError, match=r"^\[load\] .* got a folder without a checkpoint: "
+    ):
+        load(tmp_path)
     with pytest.raises(FileNotFoundError):
         draws.save(tmp_path / "no" / "folder")
     for bad in (3, None, b"x"):
         with pytest.raises(TypeError, match="a path"):
             draws.save(bad)
         with pytest.raises(TypeError, match="a path"):
-            load_draws(bad)
+            load(bad)
     with pytest.raises(OSError, match=r"."):
         draws.save(tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -224,7 +225,7 @@ KILLED = """
 import os, sys
 import numpy as np
 from ribbit import io
-draws = io.load_draws(sys.argv[1])
+draws = io.load(sys.argv[1])
 real = np.savez
 def half(file, **arrays):
     real(file, **dict(list(arrays.items())[:3]))
@@ -238,4 +239,4 @@ draws.save(sys.argv[1])
 def test_a_kill_while_saving_leaves_the_old_file(saved, draws):
     done = subprocess.run([sys.executable, "-c", KILLED, str(saved)], check=False)
     assert done.returncode == -9
-    equal(draws, io.load_draws(saved))
+    equal(draws, io.load(saved))

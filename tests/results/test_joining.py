@@ -174,14 +174,14 @@ def test_folders_of_runs(axis, tmp_path):
     hmc = rb.HMC(posterior(), **OPTIONS["fixed"])
     options = {"warmup": 5, "progress": False, "save_warmup": True}
     hmc.sample(50, chains=2, store=tmp_path / "a", **options)
-    first = rb.open_run(tmp_path / "a")
+    first = rb.load(tmp_path / "a")
     if axis == "draws":
         hmc.sample(30, resume=first, progress=False, store=tmp_path / "b")
         whole = hmc.sample(80, chains=2, **options)
     else:
         hmc.sample(50, chains=[2, 3], store=tmp_path / "b", **options)
         whole = hmc.sample(50, chains=4, **options)
-    joined = rb.concatenate([first, rb.open_run(tmp_path / "b")], axis)
+    joined = rb.concatenate([first, rb.load(tmp_path / "b")], axis)
     assert isinstance(joined.positions, JoinedArray)
     assert same(np.asarray(joined.positions), whole.positions)
     assert same(np.asarray(joined.warmup_positions), whole.warmup_positions)
@@ -287,9 +287,9 @@ def test_saved_and_joined(tmp_path):
     first = hmc.sample(6, chains=2, warmup=5, progress=False)
     second = hmc.sample(4, resume=first, progress=False)
     first.save(tmp_path / "a")
-    joined = rb.concatenate([rb.load_draws(tmp_path / "a"), second])
+    joined = rb.concatenate([rb.load(tmp_path / "a"), second])
     joined.save(tmp_path / "b")
-    equal(hmc.sample(10, chains=2, warmup=5, progress=False), rb.load_draws(tmp_path / "b"))
+    equal(hmc.sample(10, chains=2, warmup=5, progress=False), rb.load(tmp_path / "b"))
     assert rb.concatenate([first]) is first
 
 

@@ -63,7 +63,7 @@ def test_a_single_output_has_the_shape_of_y(likelihood, tmp_path):
     for draws, shape in (
         (flat, (30, *wide)),
         (column, (30, *(wide or (1,)))),
-        (rb.load_draws(tmp_path / "draws"), (30, *wide)),
+        (rb.load(tmp_path / "draws"), (30, *wide)),
         (fit.draws(), (30, *wide)),
     ):
         p = draws.predict(X, keep=True)
@@ -127,7 +127,7 @@ def test_a_run_without_draws_knows_the_law(likelihood, tmp_path):
     gone = run(likelihood, predict_at=X, save_draws=False)
     gone.save(tmp_path / "draws")
     _, y = data(likelihood)
-    for q in (gone.prediction, rb.load_draws(tmp_path / "draws").prediction):
+    for q in (gone.prediction, rb.load(tmp_path / "draws").prediction):
         assert q._positions is None
         pairs = [(q.credible_interval(), p.credible_interval())]
         pairs += [(q.sample(20, seed=2), p.sample(20, seed=2))]

@@ -123,7 +123,7 @@ def test_parameters_decide_if_there_are_no_predictions(tmp_path):
     assert len(found) == 1
     assert "about the parameters" in str(found[0].message)
     draws.save(tmp_path / "draws")
-    for summary in (draws.summary(), rb.load_draws(tmp_path / "draws").summary()):
+    for summary in (draws.summary(), rb.load(tmp_path / "draws").summary()):
         assert summary.outcome == NOT
         assert row_of(summary, "R-hat of the parameters").good is False
         assert row_of(summary, "R-hat of the log density").good is True
@@ -380,7 +380,7 @@ def test_a_chain_in_a_worse_mode_is_named_by_its_id(tmp_path):
     start = np.array([[20.0], [20.1], [-20.0], [20.3], [20.4]])
     draws, warned = wells(start, chains=[3, 5, 8, 9, 11])
     draws.save(tmp_path / "draws")
-    for summary in (draws.summary(), rb.load_draws(tmp_path / "draws").summary()):
+    for summary in (draws.summary(), rb.load(tmp_path / "draws").summary()):
         assert summary.outcome == NOT
         assert re.search("far lower in chain 8 than in the others", summary.message)
         assert row_of(summary, "chains far below the others").good is False
@@ -398,7 +398,7 @@ def test_chains_that_share_starts_have_nested_rhat(tmp_path):
     summary = draws.summary()
     assert summary.outcome == NOT
     assert summary.rows[0].name == "nested R-hat of the parameters"
-    assert rb.load_draws(tmp_path / "draws").summary().rows == summary.rows
+    assert rb.load(tmp_path / "draws").summary().rows == summary.rows
     # independent draws pass: two starts of one well, four chains each
     fine, warned = wells(np.repeat([[19.0], [21.0]], 4, axis=0))
     assert warned == ""
@@ -490,10 +490,10 @@ def test_summaries_travel_through_files_and_folders(tmp_path):
     assert draws.seconds > 0
     assert draws.summary().outcome == PREDICTIONS
     draws.save(tmp_path / "draws")
-    back = rb.load_draws(tmp_path / "draws")
+    back = rb.load(tmp_path / "draws")
     assert back.seconds == draws.seconds
     assert back.summary().text == draws.summary().text
-    assert rb.open_run(tmp_path / "run").summary().text == draws.summary().text
+    assert rb.load(tmp_path / "run").summary().text == draws.summary().text
 
 
 def test_what_is_monitored_does_not_grow():

@@ -51,7 +51,7 @@ def test_short_runs_say_the_same_everywhere(run, tmp_path):
     assert summary_command(tmp_path / "draws") == (0, summary.text + "\n")
     codes = {r: summary_command(tmp_path / "draws", "--require", r)[0] for r in REQUIRED}
     function = f"{draws.settings['sampler']}.sample"
-    others = [draws.summary(runs.TOY), rb.load_draws(tmp_path / "draws").summary()]
+    others = [draws.summary(runs.TOY), rb.load(tmp_path / "draws").summary()]
     assert contradictions(function, summary, warned, others=others, codes=codes) == []
     assert others[1].outcome == summary.outcome
     assert as_recorded(run, summary)

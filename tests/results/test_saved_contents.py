@@ -51,7 +51,7 @@ def files(tmp_path_factory):
     fit = rb.MCDropout(target, batch_size=None).fit(1, progress=False)
     fit.draws(4).save(folder / "dropout")
     for path in folder.iterdir():
-        rb.load_draws(path)
+        rb.load(path)
     return folder
 
 
@@ -227,14 +227,14 @@ CASES = {
 def test_contents_are_checked(files, tmp_path, name):
     source, change = CASES[name]
     path = edited(files / source, tmp_path / "edited", change)
-    with pytest.raises(DataError, match=r"^\[load_draws\] expected .*, got .*edited \(\w+: ."):
-        rb.load_draws(path)
+    with pytest.raises(DataError, match=r"^\[load\] expected .*, got .*edited \(\w+: ."):
+        rb.load(path)
 
 
 def test_an_unchanged_file_loads(files, tmp_path):
     """The checks above fail for what was changed, not for how the file was written."""
     for source in sorted(files.iterdir()):
-        rb.load_draws(edited(source, tmp_path / "same", lambda header, arrays: None))
+        rb.load(edited(source, tmp_path / "same", lambda header, arrays: None))
 
 
 def test_the_tuning_of_settled_trajectories(files, tmp_path):
@@ -243,11 +243,11 @@ def test_the_tuning_of_settled_trajectories(files, tmp_path):
     def older(header, arrays):
         del header["adaptation"]["dual_settled"], arrays["dual/log_settled"]
 
-    found = rb.load_draws(files / "settled").state.adaptation.dual
+    found = rb.load(files / "settled").state.adaptation.dual
     assert found.count == found.settled > 0
     assert (found.log_settled == found.log_average).all()  # all of this warmup is settled
     assert (found.log_settled != 0.0).all()
-    old = rb.load_draws(edited(files / "settled", tmp_path / "older", older)).state.adaptation.dual
+    old = rb.load(edited(files / "settled", tmp_path / "older", older)).state.adaptation.dual
     assert (old.count, old.settled) == (found.count, 0)
     assert (old.log_settled == 0.0).all()
     assert (old.average() == found.average()).all()
@@ -258,8 +258,8 @@ def test_the_other_byte_order_loads(files, tmp_path):
         for name, values in arrays.items():
             arrays[name] = values.astype(values.dtype.newbyteorder())
 
-    before = rb.load_draws(files / "hmc")
-    after = rb.load_draws(edited(files / "hmc", tmp_path / "swapped", swap))
+    before = rb.load(files / "hmc")
+    after = rb.load(edited(files / "hmc", tmp_path / "swapped", swap))
     assert after.positions.dtype == before.positions.dtype
     assert after.positions.dtype.isnative
     assert (after.positions == before.positions).all()
@@ -283,7 +283,7 @@ def test_a_zip_bomb_takes_no_memory(files, tmp_path):
     tracemalloc.start()
     try:
         with pytest.raises(DataError, match=r"bytes of arrays in a file of"):
-            rb.load_draws(path)
+            rb.load(path)
         assert tracemalloc.get_traced_memory()[1] < 2**24
     finally:
         tracemalloc.stop()
@@ -301,22 +301,22 @@ def test_headers_of_arrays_are_not_trusted(tmp_path, shape):
     with zipfile.ZipFile(path, "w") as archive:
         magic = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text))
         archive.writestr("positions.npy", magic + text + bytes(24))
-    with pytest.raises(DataError, match=r"^\[load_draws\] expected .*, got"):
-        rb.load_draws(path)
+    with pytest.raises(DataError, match=r"^\[load\] expected .*, got"):
+        rb.load(path)
 
 
 @pytest.mark.parametrize("text", [b"[" * 100_000, b"\xff\xfe", b"1e", b'{"format": 1}', b"[]"])
 def test_headers_of_files_are_not_trusted(tmp_path, text):
     with open(tmp_path / "header", "wb") as file:
         np.savez(file, header=np.frombuffer(text, np.uint8))
-    with pytest.raises(DataError, match=r"^\[load_draws\] expected .*, got"):
-        rb.load_draws(tmp_path / "header")
+    with pytest.raises(DataError, match=r"^\[load\] expected .*, got"):
+        rb.load(tmp_path / "header")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="pipes of POSIX")
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(DataError, match="got a pipe"):
-        rb.load_draws(tmp_path / "pipe")
+        rb.load(tmp_path / "pipe")
     with pytest.raises(DataError, match="got a device"):
-        rb.load_draws(os.devnull)
+        rb.load(os.devnull)

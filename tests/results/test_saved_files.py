@@ -26,7 +26,7 @@ SAVED = {  # rows, the first predictions
 @pytest.mark.parametrize("name", SAVED)
 def test_old_files_predict(name):
     rows, expected = SAVED[name]
-    draws = rb.load_draws(FILES / f"{name}.npz")
+    draws = rb.load(FILES / f"{name}.npz")
     p = draws.predict(rows)
     values = p.probs if p.kind == "classification" else p.mean
     np.testing.assert_allclose(values.ravel()[:3], expected, rtol=1e-5)
@@ -42,7 +42,7 @@ def test_an_old_run_goes_on():
         prior={"*.bias": rb.Normal(1.0), "*": rb.StudentT(4.0, 0.5)},
         likelihood=rb.Gaussian(),
     )
-    draws = rb.load_draws(FILES / "hmc.npz")
+    draws = rb.load(FILES / "hmc.npz")
     assert draws.warmup_positions.shape == (2, 30, target.dim)
     np.testing.assert_allclose(draws.prediction.mean, draws.predict(X[:3]).mean, rtol=1e-6)
     options = {"num_leapfrog_steps": 4, "inverse_mass_matrix": "adapt", "randomize_length": False}

@@ -23,7 +23,7 @@ def round_trip(target, x, path):
     sgld = rb.SGLD(target, step_size=1e-6, batch_size=5)
     draws = sgld.sample(3, warmup=2, chains=2, progress=False)
     draws.save(path / "draws")
-    both = [d.predict(x) for d in (draws, rb.load_draws(path / "draws"))]
+    both = [d.predict(x) for d in (draws, rb.load(path / "draws"))]
     classes = both[0].kind == "classification"
     return [p.probs if classes else np.stack([p.mean, p.std]) for p in both]
 
@@ -35,7 +35,7 @@ def test_running_predictions_of_several_outputs_with_one_noise(tmp_path):
     sgld = rb.SGLD(target, step_size=1e-6, batch_size=5)
     draws = sgld.sample(3, warmup=2, chains=2, predict_at=X, save_draws=False, progress=False)
     draws.save(tmp_path / "draws")
-    again = rb.load_draws(tmp_path / "draws").prediction
+    again = rb.load(tmp_path / "draws").prediction
     assert again.std.tobytes() == draws.prediction.std.tobytes()
     assert again.std.shape == (12, 2)
 

@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 
-from ribbit.io import load_draws
+from ribbit.io import load
 from ribbit.results import atomic_file
 from ribbit.samplers import HMC
 from tests.support.targets import Gaussian, equal
@@ -61,14 +61,14 @@ def test_a_link_is_followed(draws, tmp_path):
     link.symlink_to("folder/real")
     draws.save(link)
     assert link.is_symlink()
-    equal(draws, load_draws(real))
+    equal(draws, load(real))
     assert [p.name for p in real.parent.iterdir()] == ["real"]
 
 
 def test_a_link_to_a_new_name_makes_it(draws, tmp_path):
     (tmp_path / "link").symlink_to("new")
     draws.save(tmp_path / "link")
-    equal(draws, load_draws(tmp_path / "new"))
+    equal(draws, load(tmp_path / "new"))
     (tmp_path / "to_pipe").symlink_to("pipe")
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="got a pipe"):
@@ -86,7 +86,7 @@ def test_the_mode_is_kept(draws, tmp_path, given):
     path.chmod(given)
     draws.save(path)
     assert mode(path) == given
-    equal(draws, load_draws(path))
+    equal(draws, load(path))
 
 
 def test_a_private_file_is_private_while_it_is_written(draws, tmp_path, monkeypatch):
@@ -108,7 +108,7 @@ KILLED = """
 import os, sys
 import numpy as np
 from ribbit import io
-draws = io.load_draws(sys.argv[1])
+draws = io.load(sys.argv[1])
 def half(file, **arrays):
     file.write(b"half")
     file.flush()
@@ -130,7 +130,7 @@ def test_what_a_killed_save_left_goes_with_the_next(draws, tmp_path):
     (tmp_path / ".other.0123456789ab.tmp").touch()  # not ours
     draws.save(path)
     assert sorted(p.name for p in tmp_path.iterdir()) == [".other.0123456789ab.tmp", path.name]
-    equal(draws, load_draws(path))
+    equal(draws, load(path))
 
 
 def test_a_save_that_is_alive_keeps_its_temporary_file(draws, tmp_path):

@@ -56,7 +56,7 @@ def test_answers_are_those_of_draws_in_memory(name, axis, tmp_path, monkeypatch)
     for i, chains in enumerate({"chains": [[0, 1], [2]], "draws": [3, None], None: [3]}[axis]):
         given = {"resume": runs[-1]} if chains is None else {"chains": chains}
         sgld.sample(40, store=tmp_path / str(i), **given, **plain)
-        runs.append(rb.open_run(tmp_path / str(i)))
+        runs.append(rb.load(tmp_path / str(i)))
     stored = runs[0] if axis is None else rb.concatenate(runs, axis)
     assert lazy.is_lazy(stored.positions)
     memory = Prediction(stored.predictive, X, positions=np.asarray(stored.positions))
@@ -124,7 +124,7 @@ sgld, runs = rb.SGLD(target, step_size=1e-6, batch_size=32), []
 for i in range(8):
     sgld.sample(500, warmup=0, thin=1, chains=[2 * i, 2 * i + 1], progress=False,
                 store=f"{sys.argv[1]}/{i}")
-    runs.append(rb.open_run(f"{sys.argv[1]}/{i}"))
+    runs.append(rb.load(f"{sys.argv[1]}/{i}"))
 draws = rb.concatenate(runs, "chains")
 found = {"raw": draws.positions.size * 4 >> 20}
 for name, call in {

@@ -163,7 +163,7 @@ def test_every_method_and_its_predictions(tmp_path):
             assert same(getattr(a, what), getattr(b, what)), (name, what)
         assert same(a.credible_quantile([0.1, 0.9]), b.credible_quantile([0.1, 0.9]))
         first[name].save(tmp_path / "run")
-        loaded = rb.load_draws(tmp_path / "run")
+        loaded = rb.load(tmp_path / "run")
         assert same(loaded.predict(NEW).probs, a.probs), name
         known = second[name].predict(scaled(NEW, np.float32), keep=True).samples
         assert same(loaded.predict(NEW, keep=True).samples, known), name
@@ -177,7 +177,7 @@ def test_dropout(tmp_path, masks):
         x = NEW if target.x.dtype == np.uint8 else scaled(NEW, np.float32)
         draws = fit.draws(6, seed=2, masks=masks)
         draws.save(tmp_path / "run")
-        loaded = rb.load_draws(tmp_path / "run")
+        loaded = rb.load(tmp_path / "run")
         for rows in (x, x[:5]):
             assert same(loaded.predict(rows).probs, draws.predict(rows).probs)
         found.append((fit.theta, draws.predict(x).probs, draws.predict(x[:5]).probs))

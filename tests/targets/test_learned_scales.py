@@ -157,7 +157,7 @@ def test_saved_draws_predict_the_same(name, tmp_path):
         6, warmup=0, chains=2, progress=False
     )
     draws.save(tmp_path / "draws")
-    loaded = rb.load_draws(tmp_path / "draws")
+    loaded = rb.load(tmp_path / "draws")
     x = np.ones((3, 3))
     assert loaded.predict(x).mean.tobytes() == draws.predict(x).mean.tobytes()
     assert loaded.predictive.dim == t.dim

@@ -138,7 +138,7 @@ def test_every_method_takes_student_noise(method, scale, tmp_path):
     draws = METHODS[method](target, student_target(scale=scale, drop=True))
     x, y = target.x[:7], target.y[:7]
     draws.save(tmp_path / "draws.npz")
-    for one in (draws, rb.load_draws(tmp_path / "draws.npz")):
+    for one in (draws, rb.load(tmp_path / "draws.npz")):
         p = one.predict(x)
         assert np.all(np.isfinite(p.mean))
         assert np.all(p.std > p.epistemic_std)

@@ -43,7 +43,7 @@ def test_predictions_drop_with_the_rate_that_was_given(masks):
 def test_loaded_draws_keep_the_rate_and_the_precision_that_were_given(tmp_path):
     draws = trained(rate=0.2, precision=4.0).draws(20, seed=3)
     draws.save(tmp_path / "run")
-    before, after = draws.predict(X), rb.load_draws(tmp_path / "run").predict(X)
+    before, after = draws.predict(X), rb.load(tmp_path / "run").predict(X)
     np.testing.assert_allclose(before.aleatoric_std, 4.0**-0.5, rtol=1e-15)
     for name in ("mean", "epistemic_std", "aleatoric_std"):
         np.testing.assert_array_equal(getattr(after, name), getattr(before, name), err_msg=name)

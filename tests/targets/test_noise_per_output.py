@@ -187,9 +187,8 @@ def test_every_method_predicts_and_saves(method, name, tmp_path):
     target = made(LIKELIHOODS[name], np.float32, drop="Dropout" in method)
     found = METHODS[method](target)
     found.save(tmp_path / "found.npz")
-    read = rb.load_draws if isinstance(found, rb.Draws) else rb.load_fit
     x, y = target.x[:5], target.y[:5]
-    first, again = found.predict(x), read(tmp_path / "found.npz").predict(x)
+    first, again = found.predict(x), rb.load(tmp_path / "found.npz").predict(x)
     np.testing.assert_array_equal(first.mean, again.mean)
     np.testing.assert_array_equal(first.std, again.std)
     assert first.std.shape == (5, 3)

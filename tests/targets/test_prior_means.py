@@ -143,7 +143,7 @@ def test_means_are_values(mean, tmp_path):
     draws = rb.HMC(t, step_size=0.01, num_leapfrog_steps=2).sample(2, chains=1, progress=False)
     draws.save(tmp_path / "draws.npz")
     x = np.ones((3, 4))
-    loaded = rb.load_draws(tmp_path / "draws.npz")
+    loaded = rb.load(tmp_path / "draws.npz")
     np.testing.assert_array_equal(loaded.predict(x).mean, draws.predict(x).mean)
 
 

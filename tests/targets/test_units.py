@@ -61,7 +61,7 @@ def test_predictions_are_in_the_users_units(likelihood, how, tmp_path):
     draws, known = sampled(own), sampled(by_hand).predict(scaler.transform(NEW))
     if how == "loaded":
         draws.save(tmp_path / "draws.npz")
-        draws = rb.load_draws(tmp_path / "draws.npz")
+        draws = rb.load(tmp_path / "draws.npz")
     if how == "running":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -113,7 +113,7 @@ def test_fits_predict_in_the_users_units(method, tmp_path):
     fit = fitted(own)
     fit.save(tmp_path / "fit.npz")
     known = fitted(by_hand).draws(20, seed=3).predict(scaler.transform(NEW))
-    for one in (fit, rb.load_fit(tmp_path / "fit.npz")):
+    for one in (fit, rb.load(tmp_path / "fit.npz")):
         p = one.draws(20, seed=3).predict(NEW)
         np.testing.assert_allclose(p.mean, scaler.inverse_y(known.mean), rtol=1e-6)
         np.testing.assert_allclose(p.std, known.std * float(scaler.y_scale), rtol=1e-5)

@@ -55,7 +55,7 @@ RESULTS = {
 
 def again(result, path):
     result.save(path)
-    return (rb.load_draws if isinstance(result, rb.Draws) else rb.load_fit)(path)
+    return rb.load(path)
 
 
 def mean(result, x):

@@ -457,7 +457,7 @@ def test_saved_draws_predict_once_they_are_attached(tmp_path):
         3, warmup=1, chains=2, progress=False
     )
     draws.save(tmp_path / "draws.npz")
-    read = rb.load_draws(tmp_path / "draws.npz")
+    read = rb.load(tmp_path / "draws.npz")
     x, _ = images()
     with pytest.raises(TypeError, match="without `predictive`"):
         read.predict(x)

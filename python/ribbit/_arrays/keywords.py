@@ -111,8 +111,11 @@ _OTHERS = {
 # Attributes of the package and of its classes that have another name now.
 ATTRIBUTES = {
     "StepBias": "DiscretizationBias",
+    "load_draws": "load",
+    "load_fit": "load",
     "mean_interval": "credible_interval",
     "mean_quantile": "credible_quantile",
+    "open_run": "load",
     "step_bias": "discretization_bias",
 }
 _HERE: dict[str, list[str]] = {}

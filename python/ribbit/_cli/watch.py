@@ -30,7 +30,7 @@ def watch(
 ) -> None:
     """Print a line every so many seconds until a run has ended, then its summary.
 
-    read: `ribbit.open_run`. Raises FileNotFoundError without a run, DataError for a damaged one.
+    read: `ribbit.load`. Raises FileNotFoundError without a run, DataError for a damaged one.
     """
     found = None
     try:

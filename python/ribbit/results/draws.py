@@ -255,7 +255,7 @@ class Draws:
             raise ValueError(
                 "[Draws.predict] expected at least one draw, got none "
                 "(sampled with save_draws=False: see draws.prediction; on a rank that writes no "
-                "folder: rank 0 has them, or rb.open_run(folder); or interrupted at once)"
+                "folder: rank 0 has them, or rb.load(folder); or interrupted at once)"
             )
         refuse_device_array("Draws.predict", "x", x, self.positions)
         # A wrong x is an error here, not when a statistic is first read.
@@ -270,7 +270,7 @@ class Draws:
         """Write draws, statistics, state and the description of the model to one file.
 
         The file appears whole or not at all, even when the process is killed meanwhile. It holds no
-        pickle; read it with :func:`ribbit.load_draws`.
+        pickle; read it with :func:`ribbit.load`.
 
         Parameters
         ----------

@@ -52,7 +52,7 @@ class Fit:
         return summary_of_fit(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fit to one file, as :meth:`Draws.save` does; :func:`ribbit.load_fit` reads it.
+        """Write the fit to one file, as :meth:`Draws.save` does; :func:`ribbit.load` reads it.
 
         Predictions and ``resume`` work on what is read.
 

@@ -354,7 +354,7 @@ class RunningPrediction:
     ) -> RunningPrediction:
         """Rebuild from :meth:`pack`; ValueError for what it cannot have returned."""
         running = RunningPrediction(
-            predictive, arrays["x"], None, dim=1, keep=True, function="load_draws"
+            predictive, arrays["x"], None, dim=1, keep=True, function="load"
         )
         running.restore(plain, arrays)
         return running

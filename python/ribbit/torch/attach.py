@@ -21,7 +21,7 @@ def attach(result: Result, target: Any) -> Result:
     """Return draws or a fit from a file with the module that predicts.
 
     A file holds no module. Results of a target that torch runs predict only after `attach` has
-    given them one. This concerns ``rb.load_draws``, ``rb.load_fit`` and ``rb.open_run``.
+    given them one. This concerns ``rb.load``.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def attach(result: Result, target: Any) -> Result:
     ... )
     >>> hmc = rb.HMC(target, step_size=0.01, num_leapfrog_steps=5)
     >>> hmc.sample(10, warmup=0, progress=False).save("run.npz")
-    >>> draws = rb.torch.attach(rb.load_draws("run.npz"), target)
+    >>> draws = rb.torch.attach(rb.load("run.npz"), target)
     >>> draws.predict(x).mean.shape
     (20, 1)
     """

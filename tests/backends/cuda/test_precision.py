@@ -263,7 +263,7 @@ def test_saved_draws_remember_it(device, tmp_path):
     target = build(device, NETWORKS["dense"], "mixed")
     draws = run(target, 2)
     draws.save(tmp_path / "run")
-    back = rb.load_draws(tmp_path / "run")
+    back = rb.load(tmp_path / "run")
     assert back.settings["precision"] == "mixed"
     assert back.predictive.precision == "mixed"
     assert back.predictive.describe()["precision"] == "mixed"

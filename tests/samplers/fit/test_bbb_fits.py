@@ -56,7 +56,7 @@ def test_a_fit_gives_draws_and_starts_others(tmp_path):
     x = np.zeros((3, 6), np.float32)
     assert draws.predict(x).mean.shape == (3,)
     draws.save(tmp_path / "fit")
-    back = rb.load_draws(tmp_path / "fit")
+    back = rb.load(tmp_path / "fit")
     assert back.state is None
     np.testing.assert_array_equal(back.predict(x).mean, draws.predict(x).mean)
     hmc = rb.HMC(density, step_size=1e-3, num_leapfrog_steps=3)

@@ -261,10 +261,10 @@ def test_runs_go_on_and_are_saved(tmp_path):
     joined = np.concatenate([part.positions, rest.positions], axis=1)
     np.testing.assert_array_equal(joined, whole.positions)
     whole.save(tmp_path / "draws")
-    assert rb.load_draws(tmp_path / "draws").settings["start"] == whole.settings["start"]
+    assert rb.load(tmp_path / "draws").settings["start"] == whole.settings["start"]
     fit = QUICK.fit(posterior, 2, progress=False)
     fit.save(tmp_path / "fit")
-    np.testing.assert_array_equal(rb.load_fit(tmp_path / "fit").theta, fit.theta)
+    np.testing.assert_array_equal(rb.load(tmp_path / "fit").theta, fit.theta)
     assert fit.predict(X[:3]).mean.shape == (3,)
 
 

@@ -104,13 +104,13 @@ def test_draws_of_fits_are_saved_and_start_others(tmp_path):
     fit = fitted()
     draws = fit.draws(30, seed=5, masks="shared")
     draws.save(tmp_path / "run")
-    back = rb.load_draws(tmp_path / "run")
+    back = rb.load(tmp_path / "run")
     np.testing.assert_array_equal(back.predict(X).mean, draws.predict(X).mean)
     np.testing.assert_array_equal(back.positions, draws.positions)
     many = fit.draws(100_000)  # one position, and not one for each draw
     many.save(tmp_path / "many")
     assert (tmp_path / "many").stat().st_size < 20_000
-    assert rb.load_draws(tmp_path / "many").positions.shape == many.positions.shape
+    assert rb.load(tmp_path / "many").positions.shape == many.positions.shape
     plain = rb.Posterior(
         rb.mlp(3, (5,), 1), X, Y, prior=rb.Normal(0.8), likelihood=rb.Gaussian(0.3)
     )

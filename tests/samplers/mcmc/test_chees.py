@@ -5,7 +5,7 @@ import pytest
 
 import ribbit as rb
 from ribbit.errors import RibbitWarning
-from ribbit.io import load_draws
+from ribbit.io import load
 from ribbit.samplers import HMC
 from ribbit.samplers.mcmc.chees import Moves, log_length_gradient
 from tests.oracle import chees_reference as oracle
@@ -135,11 +135,11 @@ def test_a_warmup_that_is_cut_goes_on_bit_for_bit(at, tmp_path):
     with pytest.warns(RibbitWarning, match="at least one draw within max_seconds"):
         cut = hmc.sample(1, warmup=120, max_seconds=1e-9, **how)  # ends after a step
     cut.save(tmp_path / "cut.npz")
-    loaded = load_draws(tmp_path / "cut.npz")
+    loaded = load(tmp_path / "cut.npz")
     assert loaded.state.adaptation.lengths.count == loaded.state.step < 120
     equal(whole, part.sample(6, resume=loaded, progress=False))
     whole.save(tmp_path / "whole.npz")
-    kept = load_draws(tmp_path / "whole.npz").state.trajectory_length
+    kept = load(tmp_path / "whole.npz").state.trajectory_length
     assert same(kept, whole.state.trajectory_length)
     assert (kept == kept[0]).all()
 

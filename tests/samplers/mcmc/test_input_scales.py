@@ -414,7 +414,7 @@ def test_a_warmup_goes_on_from_a_file(done, tmp_path):
         sampler.sample(1, warmup=300, thin=2, chains=2, seed=1, progress=False), state=state
     )
     short.save(tmp_path / "draws.npz")
-    loaded = rb.load_draws(tmp_path / "draws.npz").state
+    loaded = rb.load(tmp_path / "draws.npz").state
     assert (loaded.adaptation.products is None) == (state.adaptation.products is None)
     left = 302 - done
     assert same(sampler.step(loaded, num_steps=left)[0].position, whole.positions[:, 0])

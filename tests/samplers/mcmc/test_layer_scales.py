@@ -223,7 +223,7 @@ def test_a_warmup_goes_on_from_a_file(adjusted, tmp_path):
         first = sampler.sample(4, resume=state, max_seconds=1e-9, progress=False)
     assert first.state.adaptation.gradients.count > 0
     first.save(tmp_path / "draws")
-    found = rb.load_draws(tmp_path / "draws")
+    found = rb.load(tmp_path / "draws")
     assert same(found.state.adaptation.gradients.sums, first.state.adaptation.gradients.sums)
     assert found.state.adaptation.gradients.count == first.state.adaptation.gradients.count
     whole = sampler.sample(4, init=start, **options)

@@ -257,7 +257,7 @@ def test_nothing_but_seed_chain_and_step_decides(name, make, tmp_path):
     first = sampler.sample(3, init=start, seed=5, **how)
     first.save(tmp_path / "draws.npz")
     again = MCLMC(make(), **options)
-    rest = again.sample(5, resume=rb.load_draws(tmp_path / "draws.npz"), thin=how["thin"])
+    rest = again.sample(5, resume=rb.load(tmp_path / "draws.npz"), thin=how["thin"])
     equal(whole, rest, rows=slice(3, None))
     # step by step, warmup too; and cut in warmup, where a block has not ended
     kept = sampler.sample(8, init=start, seed=5, save_warmup=True, **how)

@@ -78,7 +78,7 @@ def test_split_between_draws(target, options, tmp_path):
     starts = [first, first.state]
     if isinstance(target, rb.Posterior):  # others cannot be read back
         first.save(tmp_path / "first")
-        starts.append(rb.load_draws(tmp_path / "first"))
+        starts.append(rb.load(tmp_path / "first"))
         assert starts[-1].stats["tree_depth"].dtype == np.int64
     for resume in starts:
         second = NUTS(target, **options).sample(5, resume=resume, progress=False)

@@ -157,7 +157,7 @@ def test_terms_have_the_names_of_their_target(kind, names):
 def test_it_goes_on_from_a_file(run, tmp_path):
     sampler, draws = run
     draws.save(tmp_path / "draws.npz")
-    again = sampler.discretization_bias(rb.load_draws(tmp_path / "draws.npz"))
+    again = sampler.discretization_bias(rb.load(tmp_path / "draws.npz"))
     np.testing.assert_array_equal(again.by_chain, sampler.discretization_bias(draws).by_chain)
 
 

@@ -89,7 +89,7 @@ def test_draws_so_far_are_draws(tmp_path):
         assert same(part.prediction.mean, again.prediction.mean)
         assert part.summary().rows
     parts[0].save(tmp_path / "part")
-    rest = sampler.sample(5, resume=rb.load_draws(tmp_path / "part"), progress=False)
+    rest = sampler.sample(5, resume=rb.load(tmp_path / "part"), progress=False)
     count = len(parts[0])
     assert same(rest.positions[:, :5], end.positions[:, count : count + 5])
 
@@ -383,7 +383,7 @@ def test_sigterm_ends_the_process_in_order(stored, tmp_path):
     assert ("the same line goes on" if stored else "in memory alone") in said
     count = int(said.split()[3])
     if stored:
-        assert len(rb.open_run(folder[0])) == count >= 50
+        assert len(rb.load(folder[0])) == count >= 50
 
 
 @posix

@@ -53,7 +53,7 @@ def test_draws_are_those_of_the_whole_posterior(tmp_path):
     assert np.isfinite(draws.prediction.log_likelihood(y))
 
     draws.save(tmp_path / "draws.npz")
-    again = rb.load_draws(tmp_path / "draws.npz")
+    again = rb.load(tmp_path / "draws.npz")
     assert same(again.positions, draws.positions)
     np.testing.assert_array_equal(again.predict(x).mean, kept.mean)
     one = SAMPLERS["HMC"](target).sample(3, resume=draws, thin=2, progress=False)

@@ -113,7 +113,7 @@ def test_a_run_that_ends_between_draws_and_goes_on(name, saved, tmp_path):
     assert first.state.step % THIN == 3
     if saved:
         first.save(tmp_path / "draws")
-        first = rb.load_draws(tmp_path / "draws")
+        first = rb.load(tmp_path / "draws")
     rest = OWN[name]().sample(DRAWS - len(first), thin=THIN, resume=first, progress=False)
     found = np.concatenate([first.stats["divergences"], rest.stats["divergences"]], axis=1)
     np.testing.assert_array_equal(found, counts)
@@ -124,7 +124,7 @@ def test_a_folder_keeps_them(name, tmp_path):
     pytest.importorskip("google_crc32c")
     half = run(name, DRAWS, thin=THIN, store=tmp_path / "run")
     np.testing.assert_array_equal(half.stats["divergences"], expected(name))
-    again = rb.open_run(tmp_path / "run")
+    again = rb.load(tmp_path / "run")
     assert re.search(r"(\d+) divergence", repr(again))[1] == str(expected(name).sum())
 
 

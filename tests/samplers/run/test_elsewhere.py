@@ -83,7 +83,7 @@ def test_processes_give_the_same_bits_and_all_that_a_run_has(tmp_path):
     assert seen
     assert np.array_equal(alone.warmup_positions, moved.warmup_positions)
     assert np.array_equal(alone.prediction.mean, moved.prediction.mean)
-    assert equal(alone, rb.open_run(tmp_path / "run"))
+    assert equal(alone, rb.load(tmp_path / "run"))
     more = sampler.sample(5, resume=alone)
     assert equal(more, sampler.sample(5, resume=moved, executor=Here()))
 

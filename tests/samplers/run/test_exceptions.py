@@ -392,6 +392,6 @@ def test_a_process_that_is_told_to_end_saves_and_ends(tmp_path):
     child.terminate()
     _, said = child.communicate(timeout=60)
     assert child.returncode == 143
-    draws = rb.load_draws(path)
+    draws = rb.load(path)
     line = rf"\[HMC.sample\] SIGTERM after {len(draws)} of 10000000 draws per chain: .*=error.*\n"
     assert re.fullmatch(line, said.decode())

@@ -104,7 +104,7 @@ def test_saved_draws_go_on(tmp_path, name):
     for make in SAMPLERS.values():
         draws = make(target).sample(3, warmup=2, chains=2, seed=1, progress=False)
         draws.save(tmp_path / "run")
-        loaded = rb.load_draws(tmp_path / "run")
+        loaded = rb.load(tmp_path / "run")
         assert loaded.predict(x).probs.tobytes() == draws.predict(x).probs.tobytes()
         rest = [make(target).sample(2, resume=d, progress=False) for d in (draws, loaded)]
         assert rest[0].positions.tobytes() == rest[1].positions.tobytes()

@@ -268,7 +268,7 @@ def test_replaced_predictions_are_those_of_draws(tmp_path):
     assert (draws.predict(X).mean > 50).all()
     draws.save(tmp_path / "draws.rbt")
     with pytest.raises(TypeError, match="expected draws of a target with predictions"):
-        rb.load_draws(tmp_path / "draws.rbt").predict(X)
+        rb.load(tmp_path / "draws.rbt").predict(X)
     fit = rb.BBB(target).fit(1, progress=False)
     with pytest.raises(TypeError, match="replaces predictive but not network_predictive"):
         fit.predict(X)

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from ribbit.io import load_draws
+from ribbit.io import load
 from ribbit.samplers import HMC
 from tests.support.targets import OPTIONS, Gaussian, Line, equal, posterior, same
 
@@ -164,4 +164,4 @@ def test_resume_from_a_file_inside_warmup(tmp_path):
     start = hmc.sample(1, **WHOLE)
     state, _ = hmc.step(hmc.init(target.init(11, 3), seed=11, warmup=40), num_steps=17)
     dataclasses.replace(start, state=state).save(tmp_path / "cut")
-    assert same(whole.positions, hmc.sample(5, resume=load_draws(tmp_path / "cut")).positions)
+    assert same(whole.positions, hmc.sample(5, resume=load(tmp_path / "cut")).positions)

@@ -79,10 +79,10 @@ def test_an_equal_target_goes_on_and_so_does_a_file(sampler, tmp_path):
     whole = sampler(posterior()).sample(6, warmup=2, chains=2, progress=False)
     first = sampler(posterior()).sample(3, warmup=2, chains=2, progress=False)
     first.save(tmp_path / "draws.npz")
-    for resume in (first, rb.load_draws(tmp_path / "draws.npz")):
+    for resume in (first, rb.load(tmp_path / "draws.npz")):
         rest = sampler(posterior()).sample(3, resume=resume, progress=False)
         assert np.array_equal(rest.positions, whole.positions[:, 3:])
-    loaded = rb.load_draws(tmp_path / "draws.npz")
+    loaded = rb.load(tmp_path / "draws.npz")
     assert loaded.state.target == posterior().fingerprint
     assert loaded.settings["instruction_set"] == posterior().instruction_set
     with pytest.raises(ValueError, match="another prior"):
@@ -125,7 +125,7 @@ CHILD = """
     if sys.argv[1] == "save":
         hmc.sample(3, warmup=1, chains=2, progress=False).save(sys.argv[2])
     else:
-        hmc.sample(2, resume=rb.load_draws(sys.argv[2]), progress=False)
+        hmc.sample(2, resume=rb.load(sys.argv[2]), progress=False)
 """
 
 
@@ -143,7 +143,7 @@ def child(isa, *arguments):
 def test_another_instruction_set_is_refused_with_the_line_that_goes_on(tmp_path):
     path = str(tmp_path / "draws.npz")
     assert child("baseline", "save", path).returncode == 0
-    assert rb.load_draws(path).settings["instruction_set"] == "baseline"
+    assert rb.load(path).settings["instruction_set"] == "baseline"
     assert child("baseline", "resume", path).returncode == 0
     refused = child("avx2", "resume", path)
     assert refused.returncode == 1

@@ -87,7 +87,7 @@ def test_the_same_draws_are_saved_and_judged(tmp_path: Path) -> None:
     def task(i: int) -> str:
         path = tmp_path / f"{i}.npz"
         draws.save(path)
-        again = rb.load_draws(path)
+        again = rb.load(path)
         np.testing.assert_array_equal(again.positions, draws.positions)
         return str(again.summary(X) if i % 2 else draws.summary(X))
 
@@ -115,7 +115,7 @@ FIRST_USE = """
 import ribbit as rb
 from tests.support.at_once import at_once
 
-names = ["HMC", "Posterior", "BBB", "Draws", "load_draws", "diagnostics", "zoo", "likelihoods"]
+names = ["HMC", "Posterior", "BBB", "Draws", "load", "diagnostics", "zoo", "likelihoods"]
 found = at_once(lambda i: getattr(rb, names[(i + {shift}) % 8]))
 assert [getattr(rb, names[(i + {shift}) % 8]) for i in range(8)] == found
 assert rb.samplers.HMC is rb.HMC

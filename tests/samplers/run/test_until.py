@@ -203,7 +203,7 @@ def test_saved(tmp_path):
         until=RULE, max_draws=4_000, progress=False
     )
     draws.save(tmp_path / "a")
-    back = rb.load_draws(tmp_path / "a")
+    back = rb.load(tmp_path / "a")
     assert same(back.monitored, draws.monitored)
     assert back.summary().text == draws.summary().text
 

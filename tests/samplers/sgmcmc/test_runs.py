@@ -162,7 +162,7 @@ def test_save_and_load(tmp_path):
         sampler = make(target(), batch_size=20, **options)
         draws = sampler.sample(5, warmup=4, chains=2, seed=1, progress=False)
         draws.save(tmp_path / "run")
-        back = rb.load_draws(tmp_path / "run")
+        back = rb.load(tmp_path / "run")
         assert back.positions.tobytes() == draws.positions.tobytes()
         assert back.settings == draws.settings
         rest = [sampler.sample(3, resume=d, progress=False).positions for d in (draws, back)]

@@ -103,7 +103,7 @@ def test_the_seed_alone_decides_and_runs_go_on(make, tmp_path, monkeypatch):
     assert alone.positions.tobytes() == whole.positions[1:2].tobytes()
     first = sampler.sample(2, chains=3, seed=4, **run)
     first.save(tmp_path / "run")
-    for state in (first, rb.load_draws(tmp_path / "run")):
+    for state in (first, rb.load(tmp_path / "run")):
         rest = make(target(), batch_size=25, step_size="auto").sample(
             4, thin=2, resume=state, progress=False
         )

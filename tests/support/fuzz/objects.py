@@ -74,7 +74,7 @@ def build(folder: Path) -> dict[str, Any]:
     made["No draws"] = hmc.sample(9, max_seconds=1e-9, **short)
     made["Thinned"] = hmc.sample(2, thin=2, **short)
     made["Stored"] = hmc.sample(4, store=str(folder / "run"), **short)
-    made["Reopened"] = rb.open_run(folder / "run")
+    made["Reopened"] = rb.load(folder / "run")
     made["BackgroundRun"] = hmc.start(2, **short)
     made["Joined"] = rb.concatenate(
         [made["Draws"], hmc.sample(8, **{**short, "chains": [4, 5]})], axis="chains"

@@ -425,9 +425,6 @@ RESULTS: dict[str, Call] = {
     "SWAGFit.draws": Call(FITS["S"].draws, {"num_draws": count(2, 1, 2**32 - 1), "seed": SEED}),
     "Draws.predict": Call(DRAWS.predict, {"x": INPUTS, "keep": flag()}),
     "Draws.save": Call(DRAWS.save, {"path": (FOLDER / "new", m.paths(), ("folder",))}),
-    "load_draws": Call(
-        rb.load_draws, {"path": (FOLDER / "draws", [*m.paths(), ("none", FOLDER / "none")])}
-    ),
     "concatenate": Call(
         rb.concatenate,
         {
@@ -435,11 +432,8 @@ RESULTS: dict[str, Call] = {
             "axis": choice("draws"),
         },
     ),
-    "load_fit": Call(
-        rb.load_fit, {"path": (FOLDER / "fit", [*m.paths(), ("none", FOLDER / "none")])}
-    ),
-    "open_run": Call(
-        rb.open_run,
+    "load": Call(
+        rb.load,
         {
             "path": (FOLDER / "run", [*m.paths(), ("none", FOLDER / "none")], ("folder",)),
             "rescue": flag(),

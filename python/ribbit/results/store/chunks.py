@@ -83,7 +83,7 @@ def read_chunk(
 def _damaged(function: str, path: Path, what: str) -> DataError:
     return DataError(
         f"[{function}] expected a whole chunk, got {what}: {path} "
-        "(rb.open_run(..., rescue=True) gives the draws before it)"
+        "(rb.load(..., rescue=True) gives the draws before it)"
     )
 
 

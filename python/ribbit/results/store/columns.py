@@ -137,7 +137,7 @@ def read_rows(
         if checksum(data) != digests[piece]:
             raise DataError(
                 f"[{function}] expected the draws that the checkpoint counts, got others: {path} "
-                "(rb.open_run(..., rescue=True) gives the draws before it)"
+                "(rb.load(..., rescue=True) gives the draws before it)"
             )
         if layout.pieces == 1:
             return data

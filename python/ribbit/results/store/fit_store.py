@@ -37,7 +37,7 @@ class FollowedFit:
 class FitStore(RunFolder):
     """One folder while one call of ``fit`` writes it.
 
-    A checkpoint is a file that ``rb.load_fit`` reads, with what the loop needs beside it: plain
+    A checkpoint is a file that ``rb.load`` reads, with what the loop needs beside it: plain
     values and arrays, which the loop names itself.
     """
 

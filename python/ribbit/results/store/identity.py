@@ -80,7 +80,7 @@ def _advice(folder: Path, name: str, old: Any, new: Any, kept: int | None) -> st
         joined = "" if kept is None else "; rb.concatenate([draws, more]) has all draws"
         names = ("fit", "more") if kept is None else ("draws", "more")
         return (
-            f"to go on, {names[0]} = rb.open_run({str(folder)!r}), then {names[1]} = "
+            f"to go on, {names[0]} = rb.load({str(folder)!r}), then {names[1]} = "
             f"...{call}, resume={names[0]}, store=another folder){joined}"
         )
     return "give it a folder of its own"

@@ -127,8 +127,7 @@ def check_resume(function: str, resume: object) -> None:
         return
     hint = ""
     if isinstance(resume, str | os.PathLike):
-        hint = ": resume=rb.open_run(path) goes on with the run in a folder, rb.load_draws(path) "
-        hint += "with saved draws"
+        hint = ": resume=rb.load(path) goes on with saved draws, or with the run in a folder"
     elif callable(getattr(resume, "_starts", None)):
         hint = ": a fit is where chains start, init=fit"
     raise TypeError(
