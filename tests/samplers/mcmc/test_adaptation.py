@@ -138,7 +138,7 @@ SDS = np.array([1.0, 3.0, 0.1, 0.02])
 
 # three leapfrogs of a normal law in 50 dimensions, 300 draws: they need not have converged
 @pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
-def test_step_size_reaches_the_target_acceptance():
+def test_step_size_reaches_target_accept():
     """Mean acceptance over 8 chains within 0.1 of a target of 0.7.
 
     Random step sizes break periodicity.

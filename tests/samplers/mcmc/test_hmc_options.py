@@ -148,7 +148,7 @@ def test_lengths_are_uniform_by_address_and_differ_between_chains():
     assert (fixed.sample(50, init=START, warmup=0).stats["n_steps"] == 10).all()
 
 
-def test_jitter_changes_step_size_but_not_length():
+def test_step_size_jitter_changes_step_size_but_not_length():
     hmc = HMC(
         Gaussian(SDS),
         step_size=0.1,

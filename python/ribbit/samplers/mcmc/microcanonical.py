@@ -218,7 +218,7 @@ class Adjusted:
         threshold: float,
     ) -> None:
         self._density, self._dynamics, self.tuning = density, dynamics, tuning
-        self._target_acceptance, self._max_steps = target_accept, max_steps
+        self._target_accept, self._max_steps = target_accept, max_steps
         self._threshold = threshold
 
     def start(self, state: MicrocanonicalState, guard: InterruptGuard | None) -> dict[str, Any]:
@@ -346,7 +346,7 @@ class Adjusted:
         gradients, layers = state.adaptation.gradients, tuning.layers
         changes: dict[str, Any] = {}
         if dual is not None:
-            dual = dual.update(acceptance, self._target_acceptance)
+            dual = dual.update(acceptance, self._target_accept)
         first, middle, end = int(0.1 * warmup), int(0.3 * warmup), int(0.6 * warmup)
         if welford is not None and first < step <= end:
             welford = welford.update(xp, state.position)
