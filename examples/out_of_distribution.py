@@ -56,7 +56,7 @@ def main(
         table[name] = {"error": 1 - rb.metrics.accuracy(known.y_test, np.asarray(here.probs))}
         for ax, (score, label) in zip(column, SCORES.items(), strict=True):
             values = [np.asarray(getattr(p, score)) for p in (here, there)]
-            area = rb.metrics.auroc(np.concatenate(values), is_strange)
+            area = rb.metrics.auroc(is_strange, np.concatenate(values))
             table[name][score] = area
             bins = np.linspace(0, max(v.max() for v in values), 40)
             ax.hist(values[0], bins, density=True, alpha=0.6, color="#2f6db3", label="known")

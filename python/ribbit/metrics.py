@@ -250,15 +250,15 @@ def crps(y: npt.ArrayLike, p: Any) -> float:
     return float(np.mean(distance - np.tensordot(weight, drawn, axes=1)))
 
 
-def auroc(score: npt.ArrayLike, label: npt.ArrayLike) -> float:
+def auroc(label: npt.ArrayLike, score: npt.ArrayLike) -> float:
     """Area under the ROC curve: P(score of a positive > score of a negative), ties count half.
 
     Parameters
     ----------
-    score : (N,) array_like
-        Larger means more likely positive; infinite values are allowed.
     label : (N,) array_like of bool or 0/1
         Both kinds must occur.
+    score : (N,) array_like
+        Larger means more likely positive; infinite values are allowed.
 
     Returns
     -------
@@ -266,7 +266,7 @@ def auroc(score: npt.ArrayLike, label: npt.ArrayLike) -> float:
 
     Examples
     --------
-    >>> rb.metrics.auroc([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
+    >>> rb.metrics.auroc([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8])
     0.75
     """
     values = checks.numeric("auroc", "score", score)

@@ -40,8 +40,8 @@ def test_regression_and_ranking_equal_scikit_learn(rng):
     label = rng.integers(0, 2, size=400)
     for score in (rng.normal(size=400), rng.integers(0, 5, size=400) + label):  # without, with ties
         expected = sk.roc_auc_score(label, score)
-        assert metrics.auroc(score, label) == pytest.approx(expected, rel=1e-12)
-        assert metrics.auroc(score[:, None], label.astype(bool)) == pytest.approx(expected)
+        assert metrics.auroc(label, score) == pytest.approx(expected, rel=1e-12)
+        assert metrics.auroc(label.astype(bool), score[:, None]) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("unit", [1e-200, 1e200])
@@ -116,16 +116,16 @@ def test_coverage():
 
 
 def test_auroc_limits():
-    assert metrics.auroc([1, 2, 3, 4], [0, 0, 1, 1]) == 1.0
-    assert metrics.auroc([1, 2, 3, 4], [1, 1, 0, 0]) == 0.0
-    assert metrics.auroc([7, 7, 7, 7], [0, 1, 0, 1]) == 0.5
-    assert metrics.auroc([-np.inf, np.inf], [0, 1]) == 1.0
+    assert metrics.auroc([0, 0, 1, 1], [1, 2, 3, 4]) == 1.0
+    assert metrics.auroc([1, 1, 0, 0], [1, 2, 3, 4]) == 0.0
+    assert metrics.auroc([0, 1, 0, 1], [7, 7, 7, 7]) == 0.5
+    assert metrics.auroc([0, 1], [-np.inf, np.inf]) == 1.0
     with pytest.raises(ValueError, match=r"\[auroc\] expected labels of both kinds"):
-        metrics.auroc([1, 2], [1, 1])
+        metrics.auroc([1, 1], [1, 2])
     with pytest.raises(ValueError, match=r"\[auroc\] expected score without NaN"):
-        metrics.auroc([1, np.nan], [0, 1])
+        metrics.auroc([0, 1], [1, np.nan])
     with pytest.raises(ValueError, match=r"\[auroc\] expected score of shape"):
-        metrics.auroc([1, 2, 3], [0, 1])
+        metrics.auroc([0, 1], [1, 2, 3])
 
 
 @pytest.mark.parametrize("metric", CLASSIFICATION)

@@ -666,8 +666,8 @@ SCORES: dict[str, Call] = {
     "auroc": Call(
         rb.metrics.auroc,
         {
-            "score": (Y, m.arrays((N,), finite=False)),
             "label": (LABELS % 2, [*m.labels(N, 2), ("one kind", 0 * LABELS)]),
+            "score": (Y, m.arrays((N,), finite=False)),
         },
     ),
 }
