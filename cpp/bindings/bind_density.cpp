@@ -475,15 +475,15 @@ class Density {
   }
 
   // `count` transitions of every chain, of which those of keep (K,), 0-based and ascending, are
-  // told of. most, brief, brief_until, randomize: see cpu/density/hamiltonian_run.h. sums: None, or
-  // of dual averaging log step, log average, error, centre and log settled (5, chains) after
-  // `updates` updates, `settled` of them from brief_until on, with the rest of what TrajectoryRule
-  // says. kept: None, or (chains, K, dim) to be filled, with the layer that is integrated out.
-  // Returns position, terms (chains, 2), grad, step sizes (chains,), log density, energy, energy
-  // error, acceptance and step size (5, chains, K), steps and divergences since the one kept before
-  // (2, chains, K), whether accepted, diverging and capped (3, chains, K), sums, and how many
-  // transitions were made, of which how many are told of: after `seconds` the call ends with the
-  // next one that is to be kept, and what stands in arrays behind it is of no use.
+  // told of. most, brief, brief_until, randomize_length: see cpu/density/hamiltonian_run.h. sums:
+  // None, or of dual averaging log step, log average, error, centre and log settled (5, chains)
+  // after `updates` updates, `settled` of them from brief_until on, with the rest of what
+  // TrajectoryRule says. kept: None, or (chains, K, dim) to be filled, with the layer that is
+  // integrated out. Returns position, terms (chains, 2), grad, step sizes (chains,), log density,
+  // energy, energy error, acceptance and step size (5, chains, K), steps and divergences since the
+  // one kept before (2, chains, K), whether accepted, diverging and capped (3, chains, K), sums,
+  // and how many transitions were made, of which how many are told of: after `seconds` the call
+  // ends with the next one that is to be kept, and what stands in arrays behind it is of no use.
   py::typing::Tuple<FloatArray, py::array_t<double>, FloatArray, py::array_t<double>,
                     py::array_t<double>, py::array_t<std::int64_t>, py::array_t<bool>, py::object,
                     std::int64_t, std::int64_t>
@@ -491,11 +491,11 @@ class Density {
                   const py::object& inverse_mass, std::uint64_t seed, std::uint64_t step,
                   const py::object& chain_ids, double threshold, std::int64_t count,
                   const py::object& step_size, const py::object& num_steps,
-                  const py::object& capped, bool randomize, std::int64_t most, std::int64_t brief,
-                  std::uint64_t brief_until, const py::object& sums, int updates, int settled,
-                  double target, double length, std::int64_t most_on_average, bool ends,
-                  const py::object& keep, const py::object& kept, double seconds,
-                  const InterruptFlag* interrupt) const {
+                  const py::object& capped, bool randomize_length, std::int64_t most,
+                  std::int64_t brief, std::uint64_t brief_until, const py::object& sums,
+                  int updates, int settled, double target, double length,
+                  std::int64_t most_on_average, bool ends, const py::object& keep,
+                  const py::object& kept, double seconds, const InterruptFlag* interrupt) const {
     // Arguments.
     needs_no_masks();
     const std::int64_t chains = chains_of(position, "position"), n = dim();
@@ -561,7 +561,7 @@ class Density {
         sizes.mutable_data(),
         mean.data(),
         cut.get(),
-        {randomize, most, brief, brief_until, target, length, most_on_average, ends},
+        {randomize_length, most, brief, brief_until, target, length, most_on_average, ends},
         dual ? &*dual : nullptr,
         data<std::int64_t>(keeps),
         told,
@@ -846,7 +846,7 @@ void bind_density(py::module_& module) {
            py::arg("position"), py::arg("grad"), py::arg("terms"), py::arg("inverse_mass"),
            py::arg("seed"), py::arg("step"), py::arg("chains"), py::arg("threshold"),
            py::arg("count"), py::arg("step_size"), py::arg("num_steps"), py::arg("capped"),
-           py::arg("randomize"), py::arg("most"), py::arg("brief"), py::arg("brief_until"),
+           py::arg("randomize_length"), py::arg("most"), py::arg("brief"), py::arg("brief_until"),
            py::arg("sums"), py::arg("updates"), py::arg("settled"), py::arg("target"),
            py::arg("length"), py::arg("most_on_average"), py::arg("ends"), py::arg("keep"),
            py::arg("kept"), py::arg("seconds"), py::arg("interrupt") = nullptr)

@@ -14,15 +14,15 @@ namespace ribbit::capi {
 namespace {
 
 constexpr const char* kName = "ribbit_hmc";
-constexpr int kLengthLayer = 1;  // of the jitter's purpose: how many steps a trajectory has
+constexpr int kLengthLayer = 1;  // of the stream of step sizes: how many steps a trajectory has
 
 ribbit_hmc_options default_options() {
   ribbit_hmc_options options{};
   options.size = sizeof options;
-  options.chains = options.thin = options.randomize = 1;
+  options.chains = options.thin = options.randomize_length = 1;
   options.divergence_threshold = 1000.0;
   options.max_num_steps = 100000;
-  options.target_acceptance = 0.9;
+  options.target_accept = 0.9;
   return options;
 }
 
@@ -48,15 +48,14 @@ void check_options(const ribbit_hmc_options& o, bool single) {
     needs(std::all_of(o.step_sizes, o.step_sizes + o.chains, good), kName,
           "step_sizes > 0, finite");
   }
-  needs(o.target_acceptance > 0.0 && o.target_acceptance < 1.0, kName,
-        "target_acceptance in (0, 1)");
+  needs(o.target_accept > 0.0 && o.target_accept < 1.0, kName, "target_accept in (0, 1)");
   needs(o.trajectory_length == 0.0 ? o.num_steps >= 1
                                    : positive(o.trajectory_length) && o.num_steps == 0,
         kName, "either num_steps >= 1 or trajectory_length > 0");
-  needs(o.jitter >= 0.0 && o.jitter < 1.0, kName, "jitter in [0, 1)");
+  needs(o.step_size_jitter >= 0.0 && o.step_size_jitter < 1.0, kName, "step_size_jitter in [0, 1)");
   needs(positive(o.divergence_threshold), kName, "divergence_threshold > 0");
   needs(o.max_num_steps >= 1, kName, "max_num_steps >= 1");
-  needs(o.randomize == 0 || o.randomize == 1, kName, "randomize 0 or 1");
+  needs(o.randomize_length == 0 || o.randomize_length == 1, kName, "randomize_length 0 or 1");
 }
 
 // Step sizes and numbers of steps of the chains' next trajectories.
@@ -81,17 +80,18 @@ class Lengths {
   void draw(std::int64_t made) {
     const std::uint64_t step = o_.first_step + static_cast<std::uint64_t>(made);
     step_size = base_;
-    if (o_.jitter > 0.0) {
+    if (o_.step_size_jitter > 0.0) {
       uniforms(step, 0);
       for (std::size_t c = 0; c < base_.size(); ++c) {
-        step_size[c] = base_[c] * (1.0 - o_.jitter + 2.0 * o_.jitter * uniforms_[c]);
+        step_size[c] =
+            base_[c] * (1.0 - o_.step_size_jitter + 2.0 * o_.step_size_jitter * uniforms_[c]);
       }
     }
     num_steps = steps_;
     if (!dual_.empty() && !settled(made)) {
       for (std::int64_t& steps : num_steps) steps = std::min<std::int64_t>(steps, kBrief);
     }
-    if (o_.randomize == 0) return;
+    if (o_.randomize_length == 0) return;
     uniforms(step, kLengthLayer);
     for (std::size_t c = 0; c < base_.size(); ++c) {
       num_steps[c] = cap(std::ceil(2.0 * uniforms_[c] * static_cast<double>(num_steps[c])));
@@ -102,7 +102,7 @@ class Lengths {
   void adapt(const std::vector<cpu::TransitionOutcome>& outcomes, std::int64_t made) {
     if (dual_.empty() || made > o_.warmup) return;
     for (std::size_t c = 0; c < base_.size(); ++c) {
-      dual_.update(c, outcomes[c].acceptance, o_.target_acceptance, settled(made - 1));
+      dual_.update(c, outcomes[c].acceptance, o_.target_accept, settled(made - 1));
     }
     for (std::size_t c = 0; c < base_.size(); ++c) {
       base_[c] = made == o_.warmup ? dual_.average(c) : dual_.step_size(c);

@@ -13,9 +13,9 @@ namespace ribbit {
 // How the two flows alternate in a step: leapfrog, and the second-order scheme of two gradients
 // with the smallest error constant (Omelyan, Mryglod and Folk 2003, Computer Physics Communications
 // 151).
-enum Integrator : int { kLeapfrog = 0, kMinimalNorm = 1, kIntegratorCount };
+enum Integrator : int { kLeapfrog = 0, kMcLachlan = 1, kIntegratorCount };
 #if !defined(__CUDACC__)
-constexpr const char* kIntegratorNames[] = {"leapfrog", "minimal_norm"};
+constexpr const char* kIntegratorNames[] = {"leapfrog", "mclachlan"};
 static_assert(sizeof kIntegratorNames == kIntegratorCount * sizeof *kIntegratorNames);
 #endif
 
@@ -29,7 +29,7 @@ RIBBIT_HD IntegratorScheme integrator_scheme(Integrator integrator) {
   switch (integrator) {
     case kLeapfrog:
       return {1, {0.5, 0.5, 0.0}, {1.0, 0.0}};
-    case kMinimalNorm:
+    case kMcLachlan:
       return {2, {kShort, 1.0 - 2.0 * kShort, kShort}, {0.5, 0.5}};
     case kIntegratorCount:
       break;

@@ -7,10 +7,10 @@ mutable struct Options  # ribbit_hmc_options
     seed::UInt64; chains::Int64; chain_ids::Ptr{UInt32}
     first_step::UInt64; warmup::Int64; draws::Int64; thin::Int64
     step_size::Cdouble; trajectory_length::Cdouble; num_steps::Int64
-    randomize::Int32; reserved::Int32
-    jitter::Cdouble; divergence_threshold::Cdouble; max_num_steps::Int64
+    randomize_length::Int32; reserved::Int32
+    step_size_jitter::Cdouble; divergence_threshold::Cdouble; max_num_steps::Int64
     inverse_mass::Ptr{Cvoid}; progress::Ptr{Cvoid}; user::Ptr{Cvoid}; interrupt::Ptr{Cvoid}
-    target_acceptance::Cdouble; step_sizes::Ptr{Cdouble}
+    target_accept::Cdouble; step_sizes::Ptr{Cdouble}
     Options() = new()
 end
 

@@ -179,7 +179,7 @@ class LogDensity:
         step_size: typing.Any,
         num_steps: typing.Any,
         capped: typing.Any,
-        randomize: bool,
+        randomize_length: bool,
         most: typing.SupportsInt | typing.SupportsIndex,
         brief: typing.SupportsInt | typing.SupportsIndex,
         brief_until: typing.SupportsInt | typing.SupportsIndex,

@@ -62,7 +62,7 @@ def test_a_change_is_noticed(tmp_path, built):
         "  double trajectory_length;": "  double trajectory_length, more;",
         "int ribbit_abi_version(void);": "int64_t ribbit_abi_version(void);",
         "  RIBBIT_POISSON = 5,": "  RIBBIT_POISSON = 6,",
-        "  int32_t randomize;": "  int64_t randomize;",
+        "  int32_t randomize_length;": "  int64_t randomize_length;",
     }.items():
         assert old in text
         header = tmp_path / "ribbit.h"

@@ -114,7 +114,8 @@ def test_draws_and_statistics(target):
     expected = sampler.sample(6, warmup=4, thin=2, chains=3, seed=SEED, progress=False)
     start = target.init(SEED, 3)
     draws, stats, last, made = lib.hmc(
-        ours, start, 6, warmup=4, thin=2, seed=SEED, step_size=0.03, num_steps=6, jitter=0.2,
+        ours, start, 6, warmup=4, thin=2, seed=SEED, step_size=0.03, num_steps=6,
+        step_size_jitter=0.2,
         inverse_mass=mass,
     )  # fmt: skip
     assert made == 16
@@ -124,7 +125,8 @@ def test_draws_and_statistics(target):
         assert np.array_equal(values, expected.stats[name]), name
     assert 0.0 < stats["acceptance_rate"].mean() < 1.0
     other = lib.hmc(
-        ours, start, 6, warmup=4, thin=2, seed=SEED + 1, step_size=0.03, num_steps=6, jitter=0.2,
+        ours, start, 6, warmup=4, thin=2, seed=SEED + 1, step_size=0.03, num_steps=6,
+        step_size_jitter=0.2,
         inverse_mass=mass,
     )[0]  # fmt: skip
     assert not np.array_equal(draws, other)  # the control
@@ -169,7 +171,7 @@ def test_lengths_and_chain_ids():
             5,
             seed=SEED,
             chain_ids=ids,
-            randomize=int(randomize_length),
+            randomize_length=int(randomize_length),
             **options,
         )
         assert np.array_equal(draws, expected.positions)
@@ -186,9 +188,9 @@ def test_step_sizes_that_are_found(name, warmup, length):
     sampler = rb.HMC(target, target_accept=0.8, step_size_jitter=0.1, **length)
     expected = sampler.sample(5, warmup=warmup, chains=3, seed=SEED, init=start, progress=False)
     named = {key.replace("num_leapfrog", "num"): value for key, value in length.items()}
-    found, common = np.zeros(3), {"seed": SEED, "jitter": 0.1, **named}
+    found, common = np.zeros(3), {"seed": SEED, "step_size_jitter": 0.1, **named}
     draws, stats, _, made = lib.hmc(
-        ours, start, 5, warmup=warmup, target_acceptance=0.8, step_sizes=found, **common
+        ours, start, 5, warmup=warmup, target_accept=0.8, step_sizes=found, **common
     )
     assert made == warmup + 5
     assert np.array_equal(draws, expected.positions)
@@ -196,7 +198,7 @@ def test_step_sizes_that_are_found(name, warmup, length):
     assert np.array_equal(found, expected.state.step_size)
     assert len(set(found)) == 3
     first, _, last, _ = lib.hmc(
-        ours, start, 2, warmup=warmup, target_acceptance=0.8, step_sizes=found, **common
+        ours, start, 2, warmup=warmup, target_accept=0.8, step_sizes=found, **common
     )
     rest = lib.hmc(ours, last, 3, first_step=warmup + 2, step_sizes=found, **common)[0]
     assert np.array_equal(np.concatenate([first, rest], axis=1), draws)
@@ -215,7 +217,7 @@ def test_step_sizes_of_full_trajectories_alone():
     assert np.any(dual.log_average > dual.log_settled + np.log(1.45))
     state, _ = sampler.step(state)
     draws, *_ = lib.hmc(
-        lib.posterior(target), start, 1, warmup=510, target_acceptance=0.8, seed=SEED,
+        lib.posterior(target), start, 1, warmup=510, target_accept=0.8, seed=SEED,
         trajectory_length=1.0, step_sizes=found,
     )  # fmt: skip
     assert np.array_equal(found, state.step_size)

@@ -69,7 +69,7 @@ CASES = {
     # No tau / sd may be near a multiple of pi here: such a mode only flips its sign.
     "fixed length": {"step_size": 0.05, "num_leapfrog_steps": 7, "randomize_length": False},
     "default trajectory length": {"step_size": 0.08},
-    "trajectory length and jitter": {
+    "trajectory length and random step sizes": {
         "step_size": 0.06,
         "trajectory_length": 0.5,
         "step_size_jitter": 0.5,

@@ -95,15 +95,15 @@ class HMCOptions(c.Structure):
         *((name, c.c_int64) for name in ("warmup", "draws", "thin")),
         *((name, c.c_double) for name in ("step_size", "trajectory_length")),
         ("num_steps", c.c_int64),
-        ("randomize", c.c_int32),
+        ("randomize_length", c.c_int32),
         ("reserved", c.c_int32),
-        *((name, c.c_double) for name in ("jitter", "divergence_threshold")),
+        *((name, c.c_double) for name in ("step_size_jitter", "divergence_threshold")),
         ("max_num_steps", c.c_int64),
         ("inverse_mass", c.c_void_p),
         ("progress", PROGRESS),
         ("user", c.c_void_p),
         ("interrupt", c.c_void_p),
-        ("target_acceptance", c.c_double),
+        ("target_accept", c.c_double),
         ("step_sizes", c.c_void_p),
     )
 

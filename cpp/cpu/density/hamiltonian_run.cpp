@@ -16,7 +16,7 @@
 namespace ribbit::cpu {
 namespace {
 
-constexpr int kLengthLayer = 1;  // of the jitter's purpose: how many steps a trajectory has
+constexpr int kLengthLayer = 1;  // of the stream of step sizes: how many steps a trajectory has
 
 // The numbers of leapfrog steps of the transition that comes, of a chain at a time: several threads
 // may each have theirs.
@@ -45,7 +45,7 @@ class Steps {
       capped = capped && steps <= rule.brief;
       steps = std::min(steps, rule.brief);
     }
-    if (rule.randomize) {
+    if (rule.randomize_length) {
       double uniform;
       fill_uniform({run_.seed, step, kPurposeJitter, kLengthLayer}, run_.chain_ids + chain, 1, 1,
                    &uniform);

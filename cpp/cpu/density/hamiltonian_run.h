@@ -10,9 +10,9 @@ namespace ribbit::cpu {
 
 // How many leapfrog steps trajectories have, as ribbit/samplers/mcmc/tuning.py says.
 struct TrajectoryRule {
-  bool randomize;      // uniform on 1, .., 2 L
-  std::int64_t most;   // of a trajectory
-  std::int64_t brief;  // L at most of transitions whose number is below brief_until
+  bool randomize_length;  // uniform on 1, .., 2 L
+  std::int64_t most;      // of a trajectory
+  std::int64_t brief;     // L at most of transitions whose number is below brief_until
   std::uint64_t brief_until;
   // Where step sizes are found: the acceptance aimed for, the length of a trajectory (0: L stays),
   // L at most, and whether warmup ends with the call, which leaves the averaged step sizes.

@@ -306,16 +306,16 @@ typedef struct ribbit_hmc_options {
   double step_size;         /**< > 0; 0 (default): found in warmup for each chain, see step_sizes */
   double trajectory_length; /**< > 0: ceil(length / step_size) steps; excludes num_steps */
   int64_t num_steps;        /**< leapfrog steps of a trajectory, or their mean where randomized */
-  int32_t randomize;        /**< 1 (default): uniform on 1, 2, .., twice that; 0: all have it */
+  int32_t randomize_length; /**< 1 (default): uniform on 1, 2, .., twice that; 0: all have it */
   int32_t reserved;         /**< 0 */
-  double jitter;            /**< in [0, 1): step sizes times uniform(1 - jitter, 1 + jitter) */
+  double step_size_jitter;  /**< j in [0, 1): step sizes times uniform(1 - j, 1 + j) */
   double divergence_threshold;       /**< default 1000 */
   int64_t max_num_steps;             /**< cap of a trajectory; default 100000 */
   const void* inverse_mass;          /**< diagonal (P,) of the target's dtype; NULL: ones */
   ribbit_progress_callback progress; /**< or NULL */
   void* user;                        /**< handed to progress */
   const ribbit_interrupt* interrupt; /**< or NULL */
-  double target_acceptance;          /**< of step sizes that are found; default 0.9 */
+  double target_accept;              /**< of step sizes that are found; default 0.9 */
   /** (C,) or NULL: where the step sizes go that the chains end with. With step_size and warmup 0,
    * also where they come from: so a run goes on. */
   double* step_sizes;

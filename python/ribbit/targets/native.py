@@ -371,9 +371,7 @@ class NativeDensity:
             If shapes or dtypes do not fit.
         """
         function = "Posterior.isokinetic"
-        # The core calls McLachlan's integrator by another name.
-        names = [name.replace("minimal_norm", "mclachlan") for name in INTEGRATORS]
-        code = names.index(checks.choice(function, "integrator", integrator, names))
+        code = INTEGRATORS.index(checks.choice(function, "integrator", integrator, INTEGRATORS))
         try:
             out: Any = self._native.isokinetic(
                 position,

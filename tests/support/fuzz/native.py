@@ -311,7 +311,7 @@ RUN_NUMBERS = {
     "step": (0, INTEGERS),
     "threshold": real(1000.0),
     "count": (3, m.without(INTEGERS, str(2**31), str(2**40))),  # so many are made
-    "randomize": flag(),
+    "randomize_length": flag(),
     "most": (4, INTEGERS),
     "brief": (2, INTEGERS),
     "brief_until": (0, INTEGERS),

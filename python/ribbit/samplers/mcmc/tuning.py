@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Tuning"]
 
-# Its own layer of the jitter's purpose: the two share no number.
+# Its own layer of the stream of step sizes: the two share no number.
 _LENGTH_LAYER = 1
 # "auto": a trajectory has so many leapfrog steps on average, at most, until warmup has left a share
 # (twice that for a length that adapts), or, of a warmup of few transitions, so many: its average of
@@ -273,7 +273,7 @@ class Tuning:
         """
         brief = self.step_size is None
         return {
-            "randomize": self.randomize_length,
+            "randomize_length": self.randomize_length,
             "most": self.max_steps,
             "brief": _SHORT,
             "brief_until": max(0, math.ceil(warmup - self._left(warmup))) if brief else 0,
