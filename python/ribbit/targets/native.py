@@ -371,7 +371,7 @@ class NativeDensity:
             If shapes or dtypes do not fit.
         """
         function = "Posterior.isokinetic"
-        code = INTEGRATORS.index(checks.choice(function, "integrator", integrator, INTEGRATORS))
+        code = INTEGRATORS[checks.choice(function, "integrator", integrator, INTEGRATORS)]
         try:
             out: Any = self._native.isokinetic(
                 position,
