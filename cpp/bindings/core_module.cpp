@@ -2,6 +2,10 @@
 
 #include "bindings/array.h"
 
+#ifdef RIBBIT_FAULTS
+#include "bindings/faults.h"
+#endif
+
 // Without the GIL: what is shared by calls is atomic, made once or behind a lock, here and in the
 // core, which runs without it anyway. An array must not be written to while a call reads it, as
 // everywhere in NumPy.
@@ -14,4 +18,7 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
   ribbit::bindings::bind_forward(module);
   ribbit::bindings::bind_mixture(module);
   ribbit::bindings::bind_pointer(module);
+#ifdef RIBBIT_FAULTS
+  ribbit::bindings::bind_faults(module);
+#endif
 }

@@ -7,6 +7,7 @@
 #include "core/philox_hd.h"
 #include "cpu/system/buffer.h"
 #include "cpu/system/dispatch.h"
+#include "cpu/system/faults.h"
 #include "cpu/system/threads.h"
 
 namespace ribbit::cpu {
@@ -33,6 +34,13 @@ void for_each_run(std::int64_t rows, std::int64_t n, const Body& body) {
   });
 }
 
+// Makes momenta too wide, if that fault is planted.
+template <class T>
+void spoil(const Stream& stream, T* out, std::int64_t count) {
+  if (!planted(Fault::kMomentumVariance) || stream.purpose != kPurposeMomentum) return;
+  for (std::int64_t i = 0; i < count; ++i) out[i] *= static_cast<T>(std::sqrt(1.1));
+}
+
 }  // namespace
 
 template <class T>
@@ -43,6 +51,7 @@ void fill_normal(const Stream& stream, const std::uint32_t* chain_ids, std::int6
   for_each_run(chains, n, [&](std::int64_t row, std::int64_t first, std::int64_t count) {
     k.fill_normal(out + row * n + first, count, static_cast<std::uint64_t>(first), stream.seed,
                   counter.c1, chain_ids[row], counter.c3);
+    spoil(stream, out + row * n + first, count);
   });
 }
 
@@ -52,6 +61,7 @@ void fill_normal(const Stream& stream, std::uint32_t chain_id, std::int64_t firs
   const Counter counter(stream);
   kernels<T>().fill_normal(out, count, static_cast<std::uint64_t>(first), stream.seed, counter.c1,
                            chain_id, counter.c3);
+  spoil(stream, out, count);
 }
 
 void fill_uniform(const Stream& stream, const std::uint32_t* chain_ids, std::int64_t chains,
@@ -76,9 +86,9 @@ void accept(const Stream& stream, const std::uint32_t* chain_ids, std::int64_t c
   for (std::int64_t c = 0; c < chains; ++c) {
     double u;
     fill_uniform(stream, chain_ids + c, 1, 1, &u);
-    const double error = energy_error[c];
+    const double error = planted(Fault::kEnergySign) ? -energy_error[c] : energy_error[c];
     const bool finite = std::isfinite(error);
-    accepted[c] = finite && std::log(u) < -error;
+    accepted[c] = finite && (planted(Fault::kNoAccept) || std::log(u) < -error);
     probability[c] = finite ? std::exp(std::min(-error, 0.0)) : 0.0;
   }
 }
@@ -107,7 +117,7 @@ void reparameterize(const Stream& stream, const T* mean, const T* rho, std::int6
 
 template <class T>
 double kinetic_energy(const T* p, const T* m, std::int64_t n) {
-  return 0.5 * kernels<T>().dot_weighted(p, m, n);
+  return fault_factor(Fault::kNoKinetic, 0.0) * 0.5 * kernels<T>().dot_weighted(p, m, n);
 }
 
 template <class T>

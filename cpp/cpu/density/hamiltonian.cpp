@@ -8,6 +8,7 @@
 #include "core/philox_hd.h"
 #include "cpu/density/chains.h"
 #include "cpu/random.h"
+#include "cpu/system/faults.h"
 
 namespace ribbit::cpu {
 namespace {
@@ -62,6 +63,7 @@ void decide(const Transitions<T>& all, std::int64_t c, std::int64_t n, double be
     std::copy_n(all.grad + c * n, n, grad);
     std::copy_n(old, 2, terms);
   }
+  if (planted(Fault::kStaleEnergy)) std::copy_n(old, 2, terms);
   outcome.log_density = terms[0] + terms[1];
   outcome.energy = (outcome.accepted ? after : before) - outcome.log_density;
 }

@@ -8,6 +8,7 @@
 
 #include "core/philox_hd.h"
 #include "cpu/density/chains.h"
+#include "cpu/system/faults.h"
 
 namespace ribbit::cpu {
 namespace {
@@ -28,7 +29,8 @@ class IsokineticPath {
         scheme_(integrator_scheme(all.integrator)),
         step_(all.step_size[chain_]),
         dim_(static_cast<double>(evaluator.dim())),
-        level_(static_cast<T>(refresh_level(step_, all.length[chain_], dim_))),
+        level_(static_cast<T>(fault_factor(Fault::kNoiseScale, 1.1) *
+                              refresh_level(step_, all.length[chain_], dim_))),
         scale_(all.scale != nullptr ? all.scale + chain_ * all.scale_stride : nullptr),
         matrices_(all.mixing.matrices + chain_ * all.mixing.stride),
         velocity_(all.velocity + chain_ * evaluator.dim()),
@@ -139,7 +141,15 @@ class IsokineticPath {
   }
 
   IsokineticKick kick(int stage) const {
-    return isokinetic_kick(sums_[0], sums_[1], sums_[2], scheme_.kick[stage] * step_, dim_);
+    const auto turn = [&](double size) {
+      return isokinetic_kick(sums_[0], sums_[1], sums_[2], size * scheme_.kick[stage] * step_,
+                             dim_);
+    };
+    IsokineticKick made =
+        turn(fault_factor(Fault::kStrongKicks, 1.2) * fault_factor(Fault::kFullKicks, 2.0));
+    if (planted(Fault::kStrongKicks)) made.energy = turn(1.0).energy;
+    made.energy *= fault_factor(Fault::kNoKinetic, 0.0) * fault_factor(Fault::kKickEnergy, 1.1);
+    return made;
   }
 
   // All but the last kick of a step: from `near` to `far`, where m_.grad then is the gradient.

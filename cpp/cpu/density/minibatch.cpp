@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "cpu/system/faults.h"
+
 namespace ribbit::cpu {
 namespace {
 
@@ -140,6 +142,7 @@ bool take_batch(const Evaluator<T>& evaluator, const Member<T>& m, EpochRows& ep
   if (m.index != 0) return true;
   s.batch.x.rows = s.batch.y.rows = count;
   s.batch.weights.rows = evaluator.row_weights() != nullptr ? count : 0;
+  if (planted(Fault::kNoBatchScale)) scaled = false;
   s.batch.scale = scaled ? static_cast<double>(evaluator.rows()) / static_cast<double>(count) : 1.0;
   s.batch.constant = 0;
   if (evaluator.row_constants().empty()) return true;

@@ -12,6 +12,7 @@
 #include "core/philox_hd.h"
 #include "cpu/density/chains.h"
 #include "cpu/system/dispatch.h"
+#include "cpu/system/faults.h"
 #include "cpu/system/memory.h"
 
 namespace ribbit::cpu {
@@ -107,7 +108,8 @@ class Growth {
       if (!grow(static_cast<int>(outcome_.depth), added)) return false;
       if (outcome_.diverging != 0 || turned_) break;
       // Biased to the new half, which is farther away.
-      if (std::log(doubling_(static_cast<std::uint64_t>(outcome_.depth))) < added - weight) {
+      if (std::log(doubling_(static_cast<std::uint64_t>(outcome_.depth))) < added - weight ||
+          planted(Fault::kNewHalf)) {
         std::swap(drawn_, proposal_);
       }
       weight = log_add_exp(weight, added);
@@ -155,7 +157,7 @@ class Growth {
       sums(c)[0] = k_.dot_weighted(momentum + b, mass_ != nullptr ? mass_ + b : nullptr, e - b);
     }
     if (!m_.barrier()) return false;
-    kinetic_ = 0.5 * total(0);
+    kinetic_ = fault_factor(Fault::kNoKinetic, 0.0) * 0.5 * total(0);
     drawn_.likelihood = all_.terms[2 * chain_];
     drawn_.prior = all_.terms[2 * chain_ + 1];
     drawn_.kinetic = kinetic_;
@@ -183,8 +185,9 @@ class Growth {
       if (!leapfrog(m, end, momentum, step)) return false;
       const Candidate<T> state = weigh(m);
       if (outcome_.diverging != 0) return true;
-      weight = log_add_exp(weight, -state.error);
-      if (n == 0 || std::log(leaf_(count - 1 + n)) < -state.error - weight) {
+      const double one = planted(Fault::kCountedStates) ? 0.0 : -state.error;
+      weight = log_add_exp(weight, one);
+      if (n == 0 || std::log(leaf_(count - 1 + n)) < one - weight || planted(Fault::kLastState)) {
         copy(end.position, proposal_.position);
         copy(end.grad, proposal_.grad);
         proposal_ = {proposal_.position, proposal_.grad, state.likelihood,
@@ -192,6 +195,7 @@ class Growth {
       }
       const int inner = join_count_ - (n + 1 == count ? 1 : 0);
       for (int j = 0; j < inner; ++j) turned_ = turned_ || !joins(j);
+      if (planted(Fault::kBlindParts)) turned_ = false;
       if (turned_) return true;
       if (inner < join_count_) tree_turned_ = !joins(inner);
     }
@@ -225,11 +229,13 @@ class Growth {
   // One step of an end; then the sums of its chunks.
   bool leapfrog(const Member<T>& m, const End<T>& end, T* momentum, T step) {
     const auto mass_at = [&](std::int64_t b) { return mass_ != nullptr ? mass_ + b : nullptr; };
+    const T full = static_cast<T>(fault_factor(Fault::kGradientSign, -1.0)) * step;
+    const T half = planted(Fault::kFullKicks) ? full : full / 2;
     k_.kick_drift(end.position + begin_, end.momentum + begin_, end.grad + begin_, mass_at(begin_),
-                  size_, step / 2, step);
+                  size_, half, step);
     if (!evaluator_.run_shards(m, end.position, {true, true})) return false;
     evaluator_.combine(m, end.position, {true, true}, [&](std::int64_t b, std::int64_t e) {
-      k_.kick_drift(end.position + b, end.momentum + b, end.grad + b, mass_at(b), e - b, step / 2,
+      k_.kick_drift(end.position + b, end.momentum + b, end.grad + b, mass_at(b), e - b, half,
                     T(0));
       std::copy(end.momentum + b, end.momentum + e, momentum + b);
       double* sum = sums(b / kChunk);
@@ -259,7 +265,7 @@ class Growth {
     const Temperatures& t = evaluator_.temperatures();
     state.likelihood = ll / (t.likelihood * t.posterior);
     state.prior = lp / t.posterior;
-    state.kinetic = 0.5 * total(0);
+    state.kinetic = fault_factor(Fault::kNoKinetic, 0.0) * 0.5 * total(0);
     // A sum of differences, finite only if every momentum and so the gradient is.
     state.error =
         (state.kinetic - kinetic_) + ((likelihood_ - state.likelihood) + (prior_ - state.prior));
@@ -289,8 +295,9 @@ class Growth {
     copy(drawn_.position, all_.end_position + at);
     copy(drawn_.grad, all_.end_grad + at);
     if (m_.index != 0) return;
-    all_.end_terms[2 * chain_] = drawn_.likelihood;
-    all_.end_terms[2 * chain_ + 1] = drawn_.prior;
+    const bool stale = planted(Fault::kStaleEnergy);
+    all_.end_terms[2 * chain_] = stale ? likelihood_ : drawn_.likelihood;
+    all_.end_terms[2 * chain_ + 1] = stale ? prior_ : drawn_.prior;
     outcome_.kinetic = drawn_.kinetic;
     outcome_.energy_error = drawn_.error;
     outcome_.acceptance /= static_cast<double>(outcome_.steps);

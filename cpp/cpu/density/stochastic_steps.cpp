@@ -8,6 +8,7 @@
 #include "core/update_hd.h"
 #include "cpu/density/chains.h"
 #include "cpu/density/minibatch.h"
+#include "cpu/system/faults.h"
 
 namespace ribbit::cpu {
 namespace {
@@ -16,7 +17,10 @@ template <class T>
 UpdateStep<T> update_step(const StochasticSteps& steps, std::int64_t i, std::uint32_t chain,
                           std::int64_t rows) {
   const std::uint64_t step = steps.first_step + static_cast<std::uint64_t>(i);
-  const double eps = steps.step_size[i], noise = steps.noise[i];
+  const double eps = steps.step_size[i], noise = steps.noise[i] *
+                                                 fault_factor(Fault::kNoiseScale, 1.1) *
+                                                 fault_factor(Fault::kNoRoot2, std::sqrt(0.5)) *
+                                                 fault_factor(Fault::kNoNoise, 0.0);
   const double count = static_cast<double>(step) + 1.0;
   UpdateStep<T> u{};
   switch (steps.rule) {
@@ -28,9 +32,11 @@ UpdateStep<T> update_step(const StochasticSteps& steps, std::int64_t i, std::uin
     case kRuleFriction:
       u.step = static_cast<T>(eps);
       u.noise = static_cast<T>(noise * std::sqrt(2.0 * steps.friction * eps));
-      u.keep =
-          static_cast<T>((1.0 - steps.friction) *
-                         velocity_factor(eps, i == 0 ? steps.previous : steps.step_size[i - 1]));
+      u.keep = static_cast<T>(
+          (1.0 - steps.friction) *
+          (planted(Fault::kUnscaledVelocity)
+               ? 1.0
+               : velocity_factor(eps, i == 0 ? steps.previous : steps.step_size[i - 1])));
       break;
     case kRuleAdam:
       u.step = static_cast<T>(eps);
@@ -47,6 +53,7 @@ UpdateStep<T> update_step(const StochasticSteps& steps, std::int64_t i, std::uin
     case kRuleCount:
       unreachable();
   }
+  u.step *= static_cast<T>(fault_factor(Fault::kHalfGradient, 0.5));
   u.decay1 = static_cast<T>(steps.decay1);
   u.decay2 = static_cast<T>(steps.decay2);
   u.epsilon = static_cast<T>(steps.epsilon);

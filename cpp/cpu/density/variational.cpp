@@ -9,6 +9,7 @@
 #include "core/prior_hd.h"
 #include "cpu/density/minibatch.h"
 #include "cpu/density/row_noise_steps.h"
+#include "cpu/system/faults.h"
 
 namespace ribbit::cpu {
 namespace {
@@ -43,6 +44,15 @@ void closed_values(const Evaluator<T>& evaluator, const Member<T>& m, const T* m
   }
 }
 
+template <class T>
+double kl_weight(const Evaluator<T>& evaluator, const VariationalSteps& steps, std::int64_t i) {
+  const auto size = [](std::int64_t count) { return static_cast<double>(count); };
+  return steps.kl_weight[i] * fault_factor(Fault::kMeanKl, 1.0 / size(evaluator.dim())) *
+         fault_factor(Fault::kKlScale, 1.1) *
+         fault_factor(Fault::kKlPerBatch,
+                      std::ceil(size(evaluator.rows()) / size(steps.batch_rows)));
+}
+
 // Moves the member's chunks along the gradients of the step; false when not finite any more.
 template <class T>
 bool move_variational(const Evaluator<T>& evaluator, const Member<T>& m,
@@ -50,7 +60,7 @@ bool move_variational(const Evaluator<T>& evaluator, const Member<T>& m,
                       const VariationalState<T>& state) {
   const KernelTable<T>& k = kernels<T>();
   const double count = static_cast<double>(steps.first_step + static_cast<std::uint64_t>(i)) + 1.0;
-  const double weight = steps.kl_weight[i];
+  const double weight = kl_weight(evaluator, steps, i);
   VariationalStep<T> u{};
   u.step = static_cast<T>(steps.step_size[i]);
   u.decay1 = static_cast<T>(steps.decay1);
@@ -198,7 +208,7 @@ bool advance_variational(const Evaluator<T>& evaluator, const VariationalSteps& 
         if (row_noise) {
           if (!row_noise_gradient(evaluator, m, split, steps, i, sample, state.mean)) return false;
         } else {
-          const Wanted wanted{true, true, steps.closed ? 0.0 : steps.kl_weight[i]};
+          const Wanted wanted{true, true, steps.closed ? 0.0 : kl_weight(evaluator, steps, i)};
           if (!evaluator.run_shards(m, theta, wanted)) return false;
           evaluator.combine(m, theta, wanted, [&](std::int64_t b, std::int64_t e) {
             k.noise_gradient(m.grad + b, e - b, static_cast<std::uint64_t>(b), steps.seed, c1, c2,

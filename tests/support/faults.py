@@ -1,0 +1,89 @@
+"""Runs with a fault in the native core, in a process that has the module `_core_faults`.
+
+The CMake option RIBBIT_FAULTS builds it; cpp/cpu/system/faults.h lists the faults.
+"""
+
+import concurrent.futures
+import functools
+import importlib.abc
+import importlib.util
+import multiprocessing
+import os
+import sys
+import sysconfig
+import warnings
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+
+__all__ = ["core", "needed", "with_fault"]
+
+
+@functools.cache
+def core() -> Path | None:
+    """Return the fault build of the core, or None: RIBBIT_FAULTS_CORE, or the newest in ``build``."""
+    given = os.environ.get("RIBBIT_FAULTS_CORE")
+    if given:
+        return Path(given).resolve(strict=True)
+    name = f"_core_faults{sysconfig.get_config_var('EXT_SUFFIX')}"
+    found = sorted(ROOT.glob(f"build/*/cpp/{name}"), key=lambda path: path.stat().st_mtime)
+    return found[-1] if found else None
+
+
+needed = pytest.mark.skipif(
+    core() is None, reason="no fault build of the core: CMake option RIBBIT_FAULTS"
+)
+
+
+def with_fault(fault, function, *args, **options):
+    """Return what a function of a test module returns under a fault of the core; None: right code.
+
+    The function must not cache anything: the process makes all such calls.
+    """
+    return _process().submit(_call, fault, function, args, options).result()
+
+
+@functools.cache
+def _process():
+    """Return the process, which begins without ribbit."""
+    from ribbit import _core
+
+    return concurrent.futures.ProcessPoolExecutor(
+        1,
+        multiprocessing.get_context("spawn"),
+        initializer=_begin,
+        initargs=(core(), _core.num_threads()),
+    )
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds the fault build in place of the core."""
+
+    def __init__(self, file):
+        self._file = file
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "ribbit._core":
+            return None
+        return importlib.util.spec_from_file_location(name, self._file)
+
+
+def _begin(file, threads):
+    assert "ribbit" not in sys.modules
+    sys.meta_path.insert(0, _Finder(file))
+    import ribbit as rb
+
+    rb.set_num_threads(threads)
+    warnings.simplefilter("ignore")  # faults have reasons to warn
+
+
+def _call(fault, function, args, options):
+    from ribbit import _core
+
+    _core.set_fault(fault)
+    try:
+        return function(*args, **options)
+    finally:
+        _core.set_fault(None)
