@@ -4,8 +4,8 @@ On a linear model with Gaussian noise the log density is quadratic with precisio
 a step is a linear map with Gaussian noise and its stationary covariance S solves S = A S A' + Q
 (for SGLD in closed form: S = L^-1 (1 - eps L / 4)^-1). Replicates start from that law, make K
 steps, and must have it again: every mean, every variance and the whitened squares. The smallest p
-of these, times their number, must exceed 1e-6, the false-fail rate. Faults planted in the path
-that ships must raise an alarm.
+of these, times their number, must exceed 1e-6, the false-fail rate. Faults planted in the
+native core (tests/support/faults.py) must raise an alarm.
 """
 
 import dataclasses
@@ -16,8 +16,9 @@ from scipy import linalg, stats
 
 import ribbit as rb
 from tests.oracle.stochastic_reference import first_velocity
+from tests.support import faults
 from tests.support.gates import Table
-from tests.support.planted import Planted
+from tests.support.targets import Foreign
 
 ROWS, DIM, PRIOR, NOISE = 20, 3, 0.7, 0.4
 RNG = np.random.default_rng(3)
@@ -81,7 +82,8 @@ def p_value(theta, mean, covariance):
     return min(1.0, min(p) * len(p))
 
 
-def run(name, target, temperature=1.0, seed=0, replicates=REPLICATES):
+def run(name, target=None, temperature=1.0, seed=0, replicates=REPLICATES):
+    target = density() if target is None else target
     mean, precision = moments(temperature)
     rng = np.random.default_rng((77, seed))
     if name == "preconditioned":
@@ -109,16 +111,15 @@ def run(name, target, temperature=1.0, seed=0, replicates=REPLICATES):
     return p_value(end.position, mean, covariance[:DIM, :DIM])
 
 
-def without_prior(inner, theta, grad):
-    return grad + theta / PRIOR**2
+class WithoutPrior(Foreign):
+    """A density of the user whose gradient has no prior."""
+
+    def value_and_grad(self, theta, rows=None):
+        value, grad = super().value_and_grad(theta, rows)
+        return value, grad + theta / PRIOR**2
 
 
-FAULTS = {
-    "noise scale +10 %": {"noise": 1.1},
-    "missing sqrt 2": {"noise": np.sqrt(0.5)},
-    "half the gradient": {"step": 0.5},
-    "no noise": {"noise": 0.0},
-}
+FAULTS = ("noise scale +10 %", "missing sqrt 2", "half the gradient", "no noise")
 NAMES = ("SGLD", "preconditioned", "SGHMC")
 
 
@@ -138,23 +139,37 @@ def test_the_law_of_sgld_in_closed_form():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_python_loop_keeps_the_exact_law(name):
-    assert run(name, Planted(density(), native=False), replicates=4_000) > 1e-6
+    assert run(name, Foreign(density()), replicates=4_000) > 1e-6
 
 
+@faults.needed
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_fault_of_the_native_steps_is_caught(name, fault):
-    assert run(name, Planted(density(), **FAULTS[fault])) < 1e-6
+    assert faults.with_fault(fault, run, name) < 1e-6
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_faults_of_the_gradient_are_caught(name):
     """A missing prior; a missing N/n is a full batch whose likelihood counts half."""
-    missing = Planted(density(), gradient=without_prior, native=False)
-    assert run(name, missing, replicates=4_000) < 1e-6
+    assert run(name, WithoutPrior(density()), replicates=4_000) < 1e-6
     assert run(name, density(likelihood_temperature=2.0)) < 1e-6
 
 
+def distance(name):
+    """Largest error of a mean by minibatches, less 1 % of a sd, in standard errors."""
+    mean, precision = moments()
+    sd = np.sqrt(np.diag(np.linalg.inv(precision)))
+    largest = np.linalg.eigvalsh(precision)[-1]
+    make, eps = (rb.SGLD, 0.05) if name == "SGLD" else (rb.SGHMC, 0.005)
+    sampler = make(density(), step_size=eps / largest, batch_size=5)
+    start = np.random.default_rng(5).multivariate_normal(mean, np.linalg.inv(precision), size=2_000)
+    end, _ = sampler.step(sampler.init(start, seed=6), num_steps=500)
+    error = end.position.std(axis=0) / np.sqrt(len(start))
+    return np.max((np.abs(end.position.mean(axis=0) - mean) - 0.01 * sd) / error)
+
+
+@faults.needed
 @pytest.mark.parametrize("name", ["SGLD", "SGHMC"])
 def test_minibatches_sample_the_posterior_and_a_missing_scale_is_caught(name):
     """With small steps the mean is the posterior's; unscaled batches pull it to the prior.
@@ -164,23 +179,8 @@ def test_minibatches_sample_the_posterior_and_a_missing_scale_is_caught(name):
     six relaxation times of SGLD's slowest direction (1.2 % of the way each) and more of SGHMC's, so
     that what a fault does to the mean is there but for 0.3 % of it.
     """
-    mean, precision = moments()
-    sd = np.sqrt(np.diag(np.linalg.inv(precision)))
-    largest = np.linalg.eigvalsh(precision)[-1]
-
-    def distance(target):
-        make, eps = (rb.SGLD, 0.05) if name == "SGLD" else (rb.SGHMC, 0.005)
-        sampler = make(target, step_size=eps / largest, batch_size=5)
-        start = np.random.default_rng(5).multivariate_normal(
-            mean, np.linalg.inv(precision), size=2_000
-        )
-        end, _ = sampler.step(sampler.init(start, seed=6), num_steps=500)
-        error = end.position.std(axis=0) / np.sqrt(len(start))
-        return np.max((np.abs(end.position.mean(axis=0) - mean) - 0.01 * sd) / error)
-
-    assert distance(density()) < 5.5
-    # n/N too little weight: what a batch of 5 of 20 rows without its N/n amounts to
-    assert distance(density(likelihood_temperature=4.0)) > 5.5
+    assert distance(name) < 5.5
+    assert faults.with_fault("missing N/n", distance, name) > 5.5
 
 
 # --- SGHMC under a schedule ----------------------------------------------------------------------
@@ -188,27 +188,9 @@ def test_minibatches_sample_the_posterior_and_a_missing_scale_is_caught(name):
 COSINE = 60  # steps
 
 
-class Unscaled(Planted):
-    """Steps whose velocity keeps its width where the step size falls."""
-
-    def _advance(self, position, first, second, *, step_size, noise, first_step, **kwargs):
-        del kwargs["previous_step_size"]
-        for i in range(len(step_size)):
-            position, first, second, *rest = self.inner.advance(
-                position,
-                first,
-                second,
-                step_size=step_size[i : i + 1],
-                noise=noise[i : i + 1],
-                first_step=first_step + i,
-                previous_step_size=float(step_size[i]),
-                **kwargs,
-            )
-        return position, first, second, *rest
-
-
-def run_of_cosine(target):
+def run_of_cosine(native=True):
     """p of theta behind a cosine from 0.3 / L to a twentieth of it, whose law is a recursion."""
+    target = density() if native else Foreign(density())
     mean, precision = moments()
     eps, covariance = law("SGHMC", precision)
     start = np.random.default_rng(78).multivariate_normal(
@@ -232,15 +214,16 @@ def run_of_cosine(target):
 
 @pytest.mark.parametrize("native", [True, False])
 def test_a_falling_step_size_keeps_the_law(native):
-    p, covariance, precision = run_of_cosine(Planted(density(), native=native))
+    p, covariance, precision = run_of_cosine(native)
     assert p > 1e-6
     # ... which is the posterior's, where the fixed step is 10 % off.
     exact = np.diag(np.linalg.inv(precision))
     assert np.max(np.abs(np.diag(covariance)[:DIM] / exact - 1)) < 0.05
 
 
+@faults.needed
 def test_a_velocity_that_keeps_its_width_is_caught():
-    assert run_of_cosine(Unscaled(density()))[0] < 1e-6
+    assert faults.with_fault("velocity keeps its width", run_of_cosine)[0] < 1e-6
 
 
 @pytest.mark.slow
@@ -270,8 +253,8 @@ def results():
     for name in NAMES:
         p = run(name, density())
         table.add(name, "right", f"{p:.1e}", "> 1e-6", holds=p > 1e-6)
-        for fault, options in FAULTS.items():
-            p = run(name, Planted(density(), **options))
+        for fault in FAULTS:
+            p = faults.with_fault(fault, run, name)
             table.add(name, fault, f"{p:.1e}", "< 1e-6", holds=p < 1e-6)
     seeds = [
         sum(run(name, density(), seed=s, replicates=5_000) <= 1e-6 for s in range(100))

@@ -3,6 +3,7 @@
 The CMake option RIBBIT_FAULTS builds it; cpp/cpu/system/faults.h lists the faults.
 """
 
+import atexit
 import concurrent.futures
 import functools
 import importlib.abc
@@ -23,7 +24,7 @@ __all__ = ["core", "needed", "with_fault"]
 
 @functools.cache
 def core() -> Path | None:
-    """Return the fault build of the core, or None: RIBBIT_FAULTS_CORE, or the newest in ``build``."""
+    """Return the fault build: RIBBIT_FAULTS_CORE, or the newest in ``build``, or None."""
     given = os.environ.get("RIBBIT_FAULTS_CORE")
     if given:
         return Path(given).resolve(strict=True)
@@ -50,12 +51,14 @@ def _process():
     """Return the process, which begins without ribbit."""
     from ribbit import _core
 
-    return concurrent.futures.ProcessPoolExecutor(
+    process = concurrent.futures.ProcessPoolExecutor(
         1,
         multiprocessing.get_context("spawn"),
         initializer=_begin,
         initargs=(core(), _core.num_threads()),
     )
+    atexit.register(process.shutdown)
+    return process
 
 
 class _Finder(importlib.abc.MetaPathFinder):

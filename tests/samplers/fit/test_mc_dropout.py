@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit.results.fits import DropoutFit
 from tests.oracle.dropout_reference import (
     PREDICTIVE_MASK,
     ROWS,
@@ -16,6 +15,7 @@ from tests.oracle.dropout_reference import (
     model,
     target,
 )
+from tests.support import faults
 from tests.support.dropout_fits import fitted
 from tests.support.gates import Table
 
@@ -139,16 +139,15 @@ def test_wrong_rates_are_caught(fault, rates):
     assert errors(fit, fit.draws(SAMPLES, seed=3), rates).max() > 5.5, fault
 
 
-def test_inverted_scaling_is_caught():
-    """Kept units times (1 - rate) instead of 1 / (1 - rate), planted in the weights."""
+def errors_of_predictions():
     fit = fitted()
-    density = target()
-    wrong = fit.theta.copy()
-    views = density.unravel(wrong)
-    views["1.weight"] *= 0.7**2
-    views["4.weight"] *= 0.55**2
-    planted = DropoutFit(wrong, fit.rates, True, {}, fit.target)
-    assert errors(fit, planted.draws(SAMPLES, seed=3), (0.3, 0.45)).max() > 5.5
+    return errors(fit, fit.draws(SAMPLES, seed=3), (0.3, 0.45)).max()
+
+
+@faults.needed
+def test_inverted_scaling_is_caught():
+    """Kept units times (1 - rate) instead of 1 / (1 - rate)."""
+    assert faults.with_fault("inverted dropout scaling", errors_of_predictions) > 5.5
 
 
 @pytest.mark.slow
