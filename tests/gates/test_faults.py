@@ -85,7 +85,7 @@ CHANGED = {  # by each fault
     "missing kinetic term": ACCEPTING | {"NUTS"},
     "momentum variance +10 %": {"HMC", "HMC of a callable", "NUTS", "SGHMC", "BAOAB"},
     "full instead of half kicks": NATIVE,
-    "wrong sign of the gradient": {"HMC", "NUTS"},
+    "wrong sign of the gradient": NATIVE,
     "prior precision +5 %": {"HMC of a callable"} | NATIVE | STOCHASTIC | FITS,
     "noise scale +10 %": {"MCLMC"} | STOCHASTIC,
     "missing N/n": STOCHASTIC,

@@ -114,6 +114,12 @@ def test_no_alarm_in_a_hundred_seeds():
 
 
 @pytest.mark.slow
+def test_native_hmc_raises_no_alarm_in_a_hundred_seeds():
+    alarms = {s: o for s in range(100) if (o := run_native(s, replicates=600)).alarms}
+    assert not alarms
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_native_hmc_leaves_the_law_alone_at_length(dtype):
     outcome = run_native(1, dtype=dtype)

@@ -89,7 +89,7 @@ Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, Likeli
   }
   std::int64_t end = 0;
   for (PriorSegment& segment : prior_) {
-    segment.a *= fault_factor(Fault::kPriorPrecision, 1.0 / std::sqrt(1.05));
+    if (planted(Fault::kPriorPrecision)) segment.a /= std::sqrt(1.05);
     segment.constants = prior_constants(segment.kind, segment.a, segment.b, segment.c);
     for (const double p : segment.constants.p) {
       if (std::isfinite(static_cast<T>(p))) continue;

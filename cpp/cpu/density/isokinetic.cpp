@@ -141,13 +141,14 @@ class IsokineticPath {
   }
 
   IsokineticKick kick(int stage) const {
-    const auto turn = [&](double size) {
-      return isokinetic_kick(sums_[0], sums_[1], sums_[2], size * scheme_.kick[stage] * step_,
-                             dim_);
-    };
-    IsokineticKick made =
-        turn(fault_factor(Fault::kStrongKicks, 1.2) * fault_factor(Fault::kFullKicks, 2.0));
-    if (planted(Fault::kStrongKicks)) made.energy = turn(1.0).energy;
+    const double step = scheme_.kick[stage] * step_;
+    const double size = fault_factor(Fault::kStrongKicks, 1.2) *
+                        fault_factor(Fault::kFullKicks, 2.0) *
+                        fault_factor(Fault::kGradientSign, -1.0) * step;
+    IsokineticKick made = isokinetic_kick(sums_[0], sums_[1], sums_[2], size, dim_);
+    if (planted(Fault::kStrongKicks)) {
+      made.energy = isokinetic_kick(sums_[0], sums_[1], sums_[2], step, dim_).energy;
+    }
     made.energy *= fault_factor(Fault::kNoKinetic, 0.0) * fault_factor(Fault::kKickEnergy, 1.1);
     return made;
   }

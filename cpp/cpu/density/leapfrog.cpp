@@ -27,8 +27,6 @@ bool trajectory(const Evaluator<T>& evaluator, const Member<T>& member, const Tr
   T *position = all.end_position + at, *momentum = all.end_momentum + at;
   const T* inverse_mass = all.mass != nullptr ? all.mass + chain * all.mass_stride : nullptr;
   const T step = static_cast<T>(all.step_size[chain]);
-  const T full = static_cast<T>(fault_factor(Fault::kGradientSign, -1.0)) * step;
-  const T half = planted(Fault::kFullKicks) ? full : full / 2;
   const std::int64_t steps = all.num_steps[chain];
 
   // Who moves what.
@@ -43,6 +41,8 @@ bool trajectory(const Evaluator<T>& evaluator, const Member<T>& member, const Tr
   // A member copies, kicks and drifts the same chunks that it combines, so no barrier lies
   // between.
   const auto kick_drift = [&](std::int64_t begin, std::int64_t end, T kick, T drift) {
+    if (planted(Fault::kGradientSign)) kick = -kick;
+    if (planted(Fault::kFullKicks)) kick = std::copysign(step, kick);
     k.kick_drift(position + begin, momentum + begin, m.grad + begin,
                  inverse_mass != nullptr ? inverse_mass + begin : nullptr, end - begin, kick,
                  drift);
@@ -61,7 +61,7 @@ bool trajectory(const Evaluator<T>& evaluator, const Member<T>& member, const Tr
   if (m.index == 0) m.shared.failed = false;
   // What the first one moves is where the others copy from.
   if (m.twin && !m.barrier()) return false;
-  if (all.grad != nullptr) kick_drift(first, last, half, step);
+  if (all.grad != nullptr) kick_drift(first, last, step / 2, step);
 
   // Step after step.
   std::int64_t i = all.grad != nullptr ? 1 : 0;
@@ -71,7 +71,7 @@ bool trajectory(const Evaluator<T>& evaluator, const Member<T>& member, const Tr
     if (m.twin) m.turn = static_cast<int>(i % 2);
     if (!evaluator.run_shards(m, position, {ends, true})) return false;
     evaluator.combine(m, position, {ends, true}, [&](std::int64_t begin, std::int64_t end) {
-      kick_drift(begin, end, i == 0 || ends ? half : full, ends ? T(0) : step);
+      kick_drift(begin, end, i == 0 || ends ? step / 2 : step, ends ? T(0) : step);
       if (looks && !std::isfinite(k.dot_weighted(momentum + begin, nullptr, end - begin))) {
         m.shared.failed.store(true, std::memory_order_relaxed);
         lost = m.twin;

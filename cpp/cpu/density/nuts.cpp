@@ -226,17 +226,20 @@ class Growth {
     return {rho, a.first, b.last};
   }
 
+  static T half_kick(T step) {
+    return static_cast<T>(fault_factor(Fault::kGradientSign, -1.0)) *
+           (planted(Fault::kFullKicks) ? step : step / 2);
+  }
+
   // One step of an end; then the sums of its chunks.
   bool leapfrog(const Member<T>& m, const End<T>& end, T* momentum, T step) {
     const auto mass_at = [&](std::int64_t b) { return mass_ != nullptr ? mass_ + b : nullptr; };
-    const T full = static_cast<T>(fault_factor(Fault::kGradientSign, -1.0)) * step;
-    const T half = planted(Fault::kFullKicks) ? full : full / 2;
     k_.kick_drift(end.position + begin_, end.momentum + begin_, end.grad + begin_, mass_at(begin_),
-                  size_, half, step);
+                  size_, half_kick(step), step);
     if (!evaluator_.run_shards(m, end.position, {true, true})) return false;
     evaluator_.combine(m, end.position, {true, true}, [&](std::int64_t b, std::int64_t e) {
-      k_.kick_drift(end.position + b, end.momentum + b, end.grad + b, mass_at(b), e - b, half,
-                    T(0));
+      k_.kick_drift(end.position + b, end.momentum + b, end.grad + b, mass_at(b), e - b,
+                    half_kick(step), T(0));
       std::copy(end.momentum + b, end.momentum + e, momentum + b);
       double* sum = sums(b / kChunk);
       sum[0] = k_.dot_weighted(momentum + b, mass_at(b), e - b);
