@@ -462,7 +462,7 @@ def data(
 ) -> FloatArray:
     """Return a finite C-contiguous copy of an array-like in `dtype` (float32 or float64).
 
-    moved: makes other numbers of some rows, before they are rounded to `dtype`.
+    moved: maps a block of rows to other values, before they are rounded to `dtype`.
     """
     raw = numeric(function, name, value)
     memory(function, raw.size, dtype, f"{name} of shape {raw.shape}")

@@ -154,7 +154,7 @@ def _over_rows(
     count = len(array) if shares is None else shares[counted(shares)].sum()
 
     def total(each: Callable[[Array64], Any]) -> Array64:
-        """Return the sum over rows, in the order in which NumPy adds the rows of one array."""
+        """Return the sum over rows; blocks of rows are added one after another."""
         found: Any = None
         for rows, share in blocks(array, shares):
             terms = each(changed(rows))

@@ -25,7 +25,7 @@ def check_rows(function: str, shape: tuple[int, ...], wanted: tuple[int, ...], g
 
 
 def _way(shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
-    """Name the one call that makes rows of what was given, where there is one."""
+    """Return the call that makes rows of an array of this shape, or an empty string."""
     if math.prod(shape) == 0:
         return ""
     if shape == wanted:

@@ -79,12 +79,12 @@ class Cpu:
         return flat.known()
 
     def given(self, function: str, name: str, array: Any) -> Any:
-        """Return an argument beside the backend's arrays as it can be checked on the host."""
+        """Return an argument that comes with the backend's arrays as a host array to check."""
         del function, name
         return array
 
     def own(self, checked: npt.NDArray[Any], given: Any) -> npt.NDArray[Any]:
-        """Return checked data (N, J) of the host where the backend computes."""
+        """Return checked host data (N, J) as an array of the backend."""
         del given
         return checked
 

@@ -261,7 +261,7 @@ class LaplaceFit(Fit):
         Returns
         -------
         Prediction
-            Of the linearized network a `NormalPrediction` where that is in closed form.
+            A `NormalPrediction` for the linearized network if that has a closed form.
 
         Raises
         ------

@@ -418,7 +418,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
 
     @property
     def prior_sd(self) -> Array64:
-        """Sd of the prior (P,) of each parameter, untempered; its scale where that is infinite."""
+        """Untempered prior sd (P,) of each parameter, or its scale if the sd is infinite."""
         return self._spec.table.spread
 
     @property
@@ -513,10 +513,10 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
 
     @functools.cached_property
     def marginal(self) -> Posterior | None:
-        """The same posterior with its last layer integrated out, where that is told to pay.
+        """The same posterior with its last layer integrated out, or None.
 
-        None where `marginalize` is None, where it is done already or does not fit, or where a
-        gradient would cost more than four of this one by count; see `last_layer.pays`.
+        None if `marginalize` is None, the layer is integrated out already or cannot be, or a
+        gradient would take more than four times the operations; see `last_layer.pays`.
         """
         spec = self._spec
         if isinstance(spec, IntegratedSpec) or not spec.integrates or not pays(spec):

@@ -19,9 +19,9 @@ __all__ = ["prior_curvature"]
 def prior_curvature(
     function: str, rows: npt.NDArray[np.float64], centre: Array64, theta: Array64
 ) -> Array64:
-    """Return minus the second derivative of the untempered log prior, or 0 where that is negative.
+    """Return minus the second derivative of the untempered log prior, or 0 if it is negative.
 
-    Of a normal prior 1 / sd^2, of a Laplace prior 0 everywhere.
+    This is 1 / sd^2 for a normal prior and 0 for a Laplace prior.
 
     Parameters
     ----------

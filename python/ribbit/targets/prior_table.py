@@ -30,7 +30,7 @@ class PriorTable:
     rows : numpy.ndarray
         (G, 6) float64: offset, size, kind, a, b, c; the segments cover the parameters once.
     spreads : numpy.ndarray
-        (G,) float64, standard deviation of each segment, its scale where that is infinite.
+        (G,) float64, standard deviation of each segment, or its scale if the sd is infinite.
     means : tuple
         G means, each a float or an array of the segment's size.
     centres : tuple

@@ -127,7 +127,7 @@ def collapse(spec: DensitySpec, network: Any, positions: Any) -> tuple[float, st
 
 
 def _advised(step: float, y: npt.NDArray[Any]) -> float:
-    """Sd of rounding to steps, or a hundredth of the sd of y where that is more."""
+    """Return the sd of rounding to steps, or 1 % of the sd of y if that is larger."""
     return max(step / math.sqrt(12.0), _LEAST * float(np.std(y, dtype=np.float64)))
 
 

@@ -75,15 +75,15 @@ class Cuda:
         return device_rows(function, network, given, self.dtype)
 
     def given(self, function: str, name: str, array: Any) -> Any:
-        """Return an argument beside the backend's arrays as it can be checked on the host."""
+        """Return an argument that comes with the backend's arrays as a host array to check."""
         if not is_device_array(array):
             namespace(self.xp.empty((0,)), np.asarray(array), function=function)
         return to_host(from_device(function, name, array))
 
     def own(self, checked: npt.NDArray[Any], given: Any) -> Array:
-        """Return checked data (N, J) of the host where the backend computes.
+        """Return checked host data (N, J) as an array of the backend.
 
-        `given`, where it came from, stays where it is when dtype and layout are right.
+        Uses the array `given`, the source of the data, if its dtype and layout are right.
         """
         if is_device_array(given):
             array = from_device("ribbit", "y", given)

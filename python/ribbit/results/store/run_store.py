@@ -257,7 +257,7 @@ class RunStore(RunFolder):
         return found + ([] if self._predictions is None else [self._predictions])
 
     def put_predictions(self, index: int, values: Array) -> None:
-        """Take what draw `index` predicts, (C, N, K), where that is kept."""
+        """Add the predictions (C, N, K) of draw `index`, if they are kept."""
         if self._predictions is not None:
             shape = self._predictions.layout.shape
             ready = self._predictions.put(index, values.reshape((shape[0], *shape[2:])))
@@ -265,7 +265,7 @@ class RunStore(RunFolder):
                 self.ready(ready)
 
     def predictions(self, count: int) -> StoredArray | None:
-        """Return what the first draws predict, where that is kept."""
+        """Return the predictions of the first draws, if they are kept."""
         return None if self._predictions is None else _array(self._predictions, count)
 
     def _begin(self, place: Place) -> None:

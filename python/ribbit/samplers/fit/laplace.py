@@ -53,12 +53,12 @@ class LaplaceApproximation:
     of the network linearized at the mode (Immer et al. 2021a). Everything but training is computed
     in float64, whatever the target's dtype.
 
-    Likelihoods have the Fisher information of their outputs as curvature: `HeteroscedasticGaussian`
-    and `StudentTNoise` that of the distribution and not of the y that came. A learned noise is a
-    parameter like any other where the subset is "all", of information 2 per number y (Student's t:
-    2 df / (df + 3)), independent of the weights; it stays at its mode where the subset is
-    "last_layer". Priors that are not normal have their own curvature at the mode, 0 where that is
-    negative; a Laplace prior has none anywhere.
+    The curvature of a likelihood is the Fisher information of its outputs:
+    `HeteroscedasticGaussian` and `StudentTNoise` use their distribution and not the given y. A
+    learned noise is a parameter like any other if the subset is "all". Its information is 2 per
+    number in y (Student's t: 2 df / (df + 3)), independent of the weights. It stays at its mode if
+    the subset is "last_layer". Priors that are not normal have their own curvature at the mode, 0
+    if it is negative; a Laplace prior has none anywhere.
 
     Parameters
     ----------
@@ -322,7 +322,7 @@ class LaplaceApproximation:
     def _curved(
         self, name: str, fit: LaplaceFit, theta: Any, *, given: bool, store: FitStore | None
     ) -> LaplaceFit:
-        """Find the mode near theta, scales where that is asked for, and the Gaussian there."""
+        """Find the mode near theta, the scales if asked for, and the Gaussian there."""
         usual = _POLISH if self._size <= SMALL else _POLISH_LARGE
         steps = (0 if given else usual) if self._polish is None else self._polish
         tunes = self._tune_prior is not None or self._tune_noise

@@ -44,7 +44,7 @@ def metropolis(
     -------
     accepted : (C,) bool array
     acceptance_rate : (C,) float64 array
-        min(1, exp(-energy_error)); 0 where that is not finite.
+        min(1, exp(-energy_error)); 0 if the energy error is not finite.
 
     Raises
     ------
