@@ -104,10 +104,10 @@ class Rows(ManyDatasets):
 
 
 TREE_FAULTS = (
-    "states counted, not weighed",
-    "the last state instead of one by its weight",
-    "always the new half",
-    "parts are not looked into",
+    "equal weights of states",
+    "last state of a subtree",
+    "new subtree always accepted",
+    "no U-turn check inside a subtree",
 )
 CORE_FAULTS = (
     *TREE_FAULTS,
@@ -188,7 +188,7 @@ def test_every_fault_of_the_core_is_caught(fault):
 
 def caught(fault):
     """Whether a fault of the core raises an alarm."""
-    size = DEEP if fault == "parts are not looked into" else SHALLOW
+    size = DEEP if fault == "no U-turn check inside a subtree" else SHALLOW
     return alarms(*faults.with_fault(fault, run_gaussian, 0, *size))
 
 

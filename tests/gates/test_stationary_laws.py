@@ -223,7 +223,7 @@ def test_a_falling_step_size_keeps_the_law(native):
 
 @faults.needed
 def test_a_velocity_that_keeps_its_width_is_caught():
-    assert faults.with_fault("velocity keeps its width", run_of_cosine)[0] < 1e-6
+    assert faults.with_fault("velocity not rescaled", run_of_cosine)[0] < 1e-6
 
 
 @pytest.mark.slow

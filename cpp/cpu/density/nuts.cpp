@@ -109,7 +109,7 @@ class Growth {
       if (outcome_.diverging != 0 || turned_) break;
       // Biased to the new half, which is farther away.
       if (std::log(doubling_(static_cast<std::uint64_t>(outcome_.depth))) < added - weight ||
-          planted(Fault::kNewHalf)) {
+          planted(Fault::kNewSubtree)) {
         std::swap(drawn_, proposal_);
       }
       weight = log_add_exp(weight, added);
@@ -185,7 +185,7 @@ class Growth {
       if (!leapfrog(m, end, momentum, step)) return false;
       const Candidate<T> state = weigh(m);
       if (outcome_.diverging != 0) return true;
-      const double one = planted(Fault::kCountedStates) ? 0.0 : -state.error;
+      const double one = planted(Fault::kEqualWeights) ? 0.0 : -state.error;
       weight = log_add_exp(weight, one);
       if (n == 0 || std::log(leaf_(count - 1 + n)) < one - weight || planted(Fault::kLastState)) {
         copy(end.position, proposal_.position);
@@ -195,7 +195,7 @@ class Growth {
       }
       const int inner = join_count_ - (n + 1 == count ? 1 : 0);
       for (int j = 0; j < inner; ++j) turned_ = turned_ || !joins(j);
-      if (planted(Fault::kBlindParts)) turned_ = false;
+      if (planted(Fault::kNoInnerCheck)) turned_ = false;
       if (turned_) return true;
       if (inner < join_count_) tree_turned_ = !joins(inner);
     }
