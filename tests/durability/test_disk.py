@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ class Meddling:
         self._left -= 1
         if self._left == 0:
             self._deed()
+            time.sleep(0.2)  # the thread that writes notices before the run ends
         return self._target.value_and_grad(theta)
 
 
