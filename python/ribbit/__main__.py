@@ -128,6 +128,8 @@ def watch(path: str, *, every: float, once: bool) -> int:
     try:
         if not 0.0 < every <= _LONGEST:
             raise ValueError(f"expected --every > 0 and <= {_LONGEST:g}, got {every:g}")
+        if Path(path).is_file():
+            raise ValueError(f"[watch] expected the folder of a run, got a file: {path}")
         watching.watch(Path(path), load, every=every, once=once)
     except (ImportError, OSError, MemoryError, ValueError) as error:
         print(f"ribbit watch: {error}", file=sys.stderr)

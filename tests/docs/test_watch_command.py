@@ -89,6 +89,12 @@ def test_a_run_that_goes_on_and_is_killed(tmp_path, capsys):
 def test_what_is_no_run_is_said(tmp_path, capsys):
     assert main(["watch", str(tmp_path)]) == 1
     assert "or the folder of a run, got a folder without a checkpoint" in capsys.readouterr().err
+    file = tmp_path / "draws.npz"
+    hmc().sample(8, warmup=2, progress=False).save(file)
+    assert main(["watch", str(file)]) == 1
+    said = capsys.readouterr()
+    assert said.err.endswith(f"[watch] expected the folder of a run, got a file: {file}\n")
+    assert said.out == ""
     for every in ("0", "nan", "inf", "1e300"):
         assert main(["watch", str(tmp_path), "--every", every]) == 1
         assert "--every > 0" in capsys.readouterr().err
