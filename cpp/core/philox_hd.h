@@ -33,7 +33,7 @@ enum Purpose : Word {
 constexpr const char* kPurposeNames[] = {nullptr,
                                          "momentum",
                                          "accept",
-                                         "step_size_jitter",
+                                         "jitter",
                                          "init",
                                          "weight_noise",
                                          "mask",

@@ -35,7 +35,7 @@ __all__ = [
 
 # Purposes of random numbers, as in core/philox_hd.h; a number never changes.
 _PURPOSES = _core.codes()["PURPOSES"]
-MOMENTUM, ACCEPT, JITTER = (_PURPOSES[name] for name in ("momentum", "accept", "step_size_jitter"))
+MOMENTUM, ACCEPT, JITTER = (_PURPOSES[name] for name in ("momentum", "accept", "jitter"))
 INIT, WEIGHT_NOISE, FIT_DRAW = (_PURPOSES[name] for name in ("init", "weight_noise", "fit_draw"))
 MASK, PREDICTIVE_MASK = _PURPOSES["mask"], _PURPOSES["predictive_mask"]
 ROW_NOISE, SIGNS = _PURPOSES["row_noise"], _PURPOSES["signs"]
