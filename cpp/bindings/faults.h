@@ -6,15 +6,13 @@
 
 namespace ribbit::bindings {
 
-// None: right code.
+// None removes the fault.
 inline void set_fault(const py::object& name) {
   cpu::planted_fault = cpu::Fault::kNone;
   if (name.is_none()) return;
   const auto wanted = name.cast<std::string>();
-  int number = 0;
-  for (const char* known : cpu::kFaultNames) {
-    if (wanted == known) cpu::planted_fault = static_cast<cpu::Fault>(number);
-    ++number;
+  for (const auto& [fault, known] : cpu::kFaults) {
+    if (wanted == known) cpu::planted_fault = fault;
   }
   if (cpu::planted_fault == cpu::Fault::kNone) {
     throw py::value_error("[_core] expected the name of a fault or None, got " + wanted);
@@ -23,7 +21,7 @@ inline void set_fault(const py::object& name) {
 
 inline void bind_faults(py::module_& module) {
   py::list names;
-  for (const char* name : cpu::kFaultNames) names.append(name);
+  for (const cpu::NamedFault& known : cpu::kFaults) names.append(known.name);
   module.attr("FAULTS") = py::tuple(names);
   module.def("set_fault", &set_fault, py::arg("name"));
 }

@@ -15,7 +15,7 @@ MaskStream Masks::stream(const Layer& layer) const {
           sample,
           counter_purpose(purpose, index, step),
           static_cast<std::uint32_t>(std::min(std::llround(layer.rate * 0x1p32), 0xffffffffll)),
-          planted(Fault::kInvertedDropout) ? 1.0 - layer.rate : 1.0 / (1.0 - layer.rate),
+          planted(Fault::kDropoutScale) ? 1.0 - layer.rate : 1.0 / (1.0 - layer.rate),
           shared};
 }
 

@@ -1,11 +1,11 @@
 #pragma once
-// Faults that the statistical gates plant to show that they notice them. Only the module
+// Faults that tests plant to show that the statistical gates notice them. Only the module
 // _core_faults (CMake option RIBBIT_FAULTS) has them. Tests load it in place of _core.
 
 namespace ribbit::cpu {
 
-enum class Fault : int {
-  kNone = -1,
+enum class Fault {
+  kNone,
   // Every sampler that has the part
   kNoAccept,
   kEnergySign,
@@ -34,38 +34,40 @@ enum class Fault : int {
   kMeanKl,
   kKlScale,
   kKlPerBatch,
-  kInvertedDropout,
-  kCount,
+  kDropoutScale,
 };
 
 #ifdef RIBBIT_FAULTS
-inline constexpr const char* kFaultNames[] = {
-    "no accept step",
-    "wrong sign of the energy",
-    "stale energy",
-    "missing kinetic term",
-    "momentum variance +10 %",
-    "full instead of half kicks",
-    "wrong sign of the gradient",
-    "prior precision +5 %",
-    "noise scale +10 %",
-    "missing N/n",
-    "equal weights of states",
-    "last state of a subtree",
-    "new subtree always accepted",
-    "no U-turn check inside a subtree",
-    "energy of the kicks +10 %",
-    "kicks +20 %",
-    "missing sqrt 2",
-    "no noise",
-    "half the gradient",
-    "velocity not rescaled",
-    "mean instead of sum KL",
-    "KL +10 %",
-    "KL counted once per batch",
-    "inverted dropout scaling",
+struct NamedFault {
+  Fault fault;
+  const char* name;
 };
-static_assert(sizeof kFaultNames == static_cast<int>(Fault::kCount) * sizeof *kFaultNames);
+inline constexpr NamedFault kFaults[] = {
+    {Fault::kNoAccept, "no accept step"},
+    {Fault::kEnergySign, "wrong sign of the energy"},
+    {Fault::kStaleEnergy, "stale energy"},
+    {Fault::kNoKinetic, "missing kinetic term"},
+    {Fault::kMomentumVariance, "momentum variance +10 %"},
+    {Fault::kFullKicks, "full instead of half kicks"},
+    {Fault::kGradientSign, "wrong sign of the gradient"},
+    {Fault::kPriorPrecision, "prior precision +5 %"},
+    {Fault::kNoiseScale, "noise scale +10 %"},
+    {Fault::kNoBatchScale, "missing N/n"},
+    {Fault::kEqualWeights, "equal weights of states"},
+    {Fault::kLastState, "last state of a subtree"},
+    {Fault::kNewSubtree, "new subtree always accepted"},
+    {Fault::kNoInnerCheck, "no U-turn check inside a subtree"},
+    {Fault::kKickEnergy, "energy of the kicks +10 %"},
+    {Fault::kStrongKicks, "kicks +20 %"},
+    {Fault::kNoRoot2, "missing sqrt 2"},
+    {Fault::kNoNoise, "no noise"},
+    {Fault::kHalfGradient, "half the gradient"},
+    {Fault::kUnscaledVelocity, "velocity not rescaled"},
+    {Fault::kMeanKl, "mean instead of sum KL"},
+    {Fault::kKlScale, "KL +10 %"},
+    {Fault::kKlPerBatch, "KL counted once per batch"},
+    {Fault::kDropoutScale, "dropout scaled by 1 - rate"},
+};
 
 inline Fault planted_fault = Fault::kNone;  // changes only while no other call runs
 inline bool planted(Fault fault) {

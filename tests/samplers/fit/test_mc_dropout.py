@@ -145,9 +145,9 @@ def errors_of_predictions():
 
 
 @faults.needed
-def test_inverted_scaling_is_caught():
-    """Kept units times (1 - rate) instead of 1 / (1 - rate)."""
-    assert faults.with_fault("inverted dropout scaling", errors_of_predictions) > 5.5
+def test_a_wrong_dropout_scale_is_caught():
+    """Kept units are scaled by 1 - rate instead of 1 / (1 - rate)."""
+    assert faults.with_fault("dropout scaled by 1 - rate", errors_of_predictions) > 5.5
 
 
 @pytest.mark.slow
