@@ -91,7 +91,7 @@ bool split_row_noise(const Evaluator<T>& evaluator, const Member<T>& m,
 template <class T>
 bool row_noise_gradient(const Evaluator<T>& evaluator, const Member<T>& m, bool split,
                         const VariationalSteps& steps, std::int64_t i, std::int64_t sample,
-                        const T* mean) {
+                        const T* mean, double prior) {
   const KernelTable<T>& k = kernels<T>();
   TeamSpace<T>& s = m.shared;
   const bool local = steps.estimator == Estimator::kLocal;
@@ -124,7 +124,6 @@ bool row_noise_gradient(const Evaluator<T>& evaluator, const Member<T>& m, bool 
   const auto run = [&](std::int64_t shard) { row_noise_shard(evaluator, m, weights, shard); };
   if (split ? !split_row_noise(evaluator, m, weights) : !m.each_piece(m.shards, run)) return false;
   if (!m.barrier()) return false;
-  const double prior = steps.closed ? 0.0 : steps.kl_weight[i];
   const std::int64_t learned = evaluator.learned_noises();
   // The gradients by the two paths: of a single shard where they lie.
   T away[kChunk];  // of the drawn weights from the prior's centre
@@ -183,9 +182,10 @@ bool row_noise_gradient(const Evaluator<T>& evaluator, const Member<T>& m, bool 
   return m.barrier();
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                   \
-  template bool row_noise_gradient(const Evaluator<T>&, const Member<T>&, bool, \
-                                   const VariationalSteps&, std::int64_t, std::int64_t, const T*);
+#define RIBBIT_INSTANTIATE(T)                                                                     \
+  template bool row_noise_gradient(const Evaluator<T>&, const Member<T>&, bool,                   \
+                                   const VariationalSteps&, std::int64_t, std::int64_t, const T*, \
+                                   double);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

@@ -199,6 +199,7 @@ bool advance_variational(const Evaluator<T>& evaluator, const VariationalSteps& 
         steps.log_likelihood[i] = 0;
         steps.log_prior[i] = 0;
       }
+      const double prior = steps.closed ? 0.0 : kl_weight(evaluator, steps, i);
       for (std::int64_t sample = 0; sample < steps.samples; ++sample) {
         const auto c2 = static_cast<std::uint32_t>(sample);
         if (draws) {
@@ -206,9 +207,11 @@ bool advance_variational(const Evaluator<T>& evaluator, const VariationalSteps& 
                            steps.seed, c1, c2, c3);
         }
         if (row_noise) {
-          if (!row_noise_gradient(evaluator, m, split, steps, i, sample, state.mean)) return false;
+          if (!row_noise_gradient(evaluator, m, split, steps, i, sample, state.mean, prior)) {
+            return false;
+          }
         } else {
-          const Wanted wanted{true, true, steps.closed ? 0.0 : kl_weight(evaluator, steps, i)};
+          const Wanted wanted{true, true, prior};
           if (!evaluator.run_shards(m, theta, wanted)) return false;
           evaluator.combine(m, theta, wanted, [&](std::int64_t b, std::int64_t e) {
             k.noise_gradient(m.grad + b, e - b, static_cast<std::uint64_t>(b), steps.seed, c1, c2,
