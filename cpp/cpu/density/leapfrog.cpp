@@ -42,7 +42,7 @@ bool trajectory(const Evaluator<T>& evaluator, const Member<T>& member, const Tr
   // between.
   const auto kick_drift = [&](std::int64_t begin, std::int64_t end, T kick, T drift) {
     if (planted(Fault::kGradientSign)) kick = -kick;
-    if (planted(Fault::kFullKicks)) kick = std::copysign(step, kick);
+    if (planted(Fault::kFullKicks)) kick = step;
     k.kick_drift(position + begin, momentum + begin, m.grad + begin,
                  inverse_mass != nullptr ? inverse_mass + begin : nullptr, end - begin, kick,
                  drift);

@@ -185,9 +185,10 @@ class Growth {
       if (!leapfrog(m, end, momentum, step)) return false;
       const Candidate<T> state = weigh(m);
       if (outcome_.diverging != 0) return true;
-      const double one = planted(Fault::kEqualWeights) ? 0.0 : -state.error;
-      weight = log_add_exp(weight, one);
-      if (n == 0 || std::log(leaf_(count - 1 + n)) < one - weight || planted(Fault::kLastState)) {
+      const double log_weight = planted(Fault::kEqualWeights) ? 0.0 : -state.error;
+      weight = log_add_exp(weight, log_weight);
+      if (n == 0 || std::log(leaf_(count - 1 + n)) < log_weight - weight ||
+          planted(Fault::kLastState)) {
         copy(end.position, proposal_.position);
         copy(end.grad, proposal_.grad);
         proposal_ = {proposal_.position, proposal_.grad, state.likelihood,

@@ -17,10 +17,10 @@ template <class T>
 UpdateStep<T> update_step(const StochasticSteps& steps, std::int64_t i, std::uint32_t chain,
                           std::int64_t rows) {
   const std::uint64_t step = steps.first_step + static_cast<std::uint64_t>(i);
-  const double eps = steps.step_size[i], noise = steps.noise[i] *
-                                                 fault_factor(Fault::kNoiseScale, 1.1) *
-                                                 fault_factor(Fault::kNoRoot2, std::sqrt(0.5)) *
-                                                 fault_factor(Fault::kNoNoise, 0.0);
+  const double eps = steps.step_size[i];
+  const double noise = steps.noise[i] * fault_factor(Fault::kNoiseScale, 1.1) *
+                       fault_factor(Fault::kNoRoot2, std::sqrt(0.5)) *
+                       fault_factor(Fault::kNoNoise, 0.0);
   const double count = static_cast<double>(step) + 1.0;
   UpdateStep<T> u{};
   switch (steps.rule) {
