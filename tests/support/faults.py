@@ -1,12 +1,11 @@
-"""Runs with a fault in the native core, in a process that has the module `_core_faults`.
+"""Calls functions with a fault in the native core, in a process with the module `_core_faults`.
 
-The CMake option RIBBIT_FAULTS builds it; cpp/cpu/system/faults.h lists the faults.
+The CMake option RIBBIT_FAULTS builds that module. cpp/cpu/system/faults.h lists the faults.
 """
 
 import atexit
 import concurrent.futures
 import functools
-import importlib.abc
 import importlib.util
 import multiprocessing
 import os
@@ -39,18 +38,21 @@ needed = pytest.mark.skipif(
 
 
 def with_fault(fault, function, *args, **options):
-    """Return what a function of a test module returns under a fault of the core; None: right code.
+    """Call a function of a test module under a fault of the core and return its result.
 
-    The function must not cache anything: the process makes all such calls.
+    Fault None is the right code. The function must not cache anything, because one process makes
+    the calls of all faults.
     """
     return _process().submit(_call, fault, function, args, options).result()
 
 
 @functools.cache
 def _process():
-    """Return the process, which begins without ribbit."""
+    """Return the process that has the fault build in place of the core."""
     from ribbit import _core
 
+    if core() is None:
+        raise RuntimeError("There is no fault build. Build with -DRIBBIT_FAULTS=ON.")
     process = concurrent.futures.ProcessPoolExecutor(
         1,
         multiprocessing.get_context("spawn"),
@@ -61,25 +63,16 @@ def _process():
     return process
 
 
-class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the fault build in place of the core."""
-
-    def __init__(self, file):
-        self._file = file
-
-    def find_spec(self, name, path=None, target=None):
-        if name != "ribbit._core":
-            return None
-        return importlib.util.spec_from_file_location(name, self._file)
-
-
 def _begin(file, threads):
     assert "ribbit" not in sys.modules
-    sys.meta_path.insert(0, _Finder(file))
+    name = "ribbit._core"
+    spec = importlib.util.spec_from_file_location(name, file)
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[name])
     import ribbit as rb
 
     rb.set_num_threads(threads)
-    warnings.simplefilter("ignore")  # faults have reasons to warn
+    warnings.simplefilter("ignore")  # faults cause warnings
 
 
 def _call(fault, function, args, options):
