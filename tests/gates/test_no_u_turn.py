@@ -7,8 +7,8 @@ deviations within 5 %. Controls: closed forms that are slightly wrong.
 One-step invariance, as for HMC (tests/support/joint_draw.py): 10,000 replicates start at exact
 draws, each with data of its own, and must have their law after some transitions; false-fail rate
 1e-6. 20,000 normal draws on the native path must keep theirs, in shallow and in deep trees. Every
-fault of the core (tests/support/faults.py) must raise an alarm there: what is wrong with the
-criterion shows where trees are deep.
+fault of the core (tests/support/faults.py) must raise an alarm there. A missing U-turn check inside
+subtrees shows in deep trees, every other fault in shallow ones.
 """
 
 import functools
@@ -45,7 +45,7 @@ CASES = {
 
 @functools.cache
 def run(name):
-    """Draws of one case; what is not said is the sampler's default."""
+    """Draws of one case; options that the case does not set are the sampler's defaults."""
     options = dict(CASES[name])
     given = {k: options.pop(k) for k in ("temperature", "dtype") if k in options}
     nuts = rb.NUTS(linear.target(**given), **options)
@@ -79,8 +79,8 @@ FIXED = 1e-200  # inverse mass of a parameter that never moves
 
 
 class Numbered:
-    """Replicates with data of their own, by a last parameter that says which: chains leave the
-    batch when their trees end, so that their place does not."""
+    """Replicates with data of their own. The last parameter is the number of the replicate: chains
+    leave the batch when their trees end, so their place in it does not tell."""
 
     dtype, array_namespace = np.dtype(np.float64), np
 
@@ -134,11 +134,12 @@ def run_network(seed, fault=None, replicates=REPLICATES):
     return judge(theta, state.position[:, :-1], y, rates)
 
 
-NORMALS, SD = 20_000, np.array([1.0, 0.2])
+NORMALS, SD, MOVES = 20_000, np.array([1.0, 0.2]), 10
+SHALLOW, DEEP = 1.6, 0.4  # step sizes of shallow and deep trees, as shares of the narrow sd
 
 
-def run_gaussian(seed, step_size=0.4, transitions=10):
-    """Of native normal draws in two dimensions, one narrow: p after transitions, acceptance."""
+def run_gaussian(seed, step_size):
+    """Return p and acceptance after transitions from native normal draws, one sd of two narrow."""
     start = np.random.default_rng((4321, seed)).normal(size=(NORMALS, 2)) * SD
     prior = 2.0
     target = rb.Posterior(
@@ -150,7 +151,7 @@ def run_gaussian(seed, step_size=0.4, transitions=10):
         dtype=np.float64,
     )
     nuts = rb.NUTS(target, step_size=step_size * SD[1], inverse_mass_matrix=None)
-    state, info = nuts.step(nuts.init(start, seed=seed), num_steps=transitions)
+    state, info = nuts.step(nuts.init(start, seed=seed), num_steps=MOVES)
     z = state.position / SD
     tests = [stats.kstest(z[:, i], stats.norm.cdf, method="asymp") for i in range(2)]
     tests += [stats.kstest(np.sum(z**2, axis=1), stats.chi2(2).cdf, method="asymp")]
@@ -158,20 +159,17 @@ def run_gaussian(seed, step_size=0.4, transitions=10):
     return p, float(np.mean(info["acceptance_rate"]))
 
 
-def alarms(p, acceptance):
-    """Whether a law or an acceptance is wrong; trajectories may be better than they need."""
+def alarms(seed, step_size):
+    """Return whether the law of the normals is wrong or the acceptance below 0.5."""
+    p, acceptance = run_gaussian(seed, step_size)
     return not (p > 1e-6 and acceptance >= 0.5)
-
-
-# The step, as a share of the narrow sd, and transitions with which each fault shows.
-SHALLOW, DEEP = (1.6, 10), (0.4, 10)
 
 
 def test_nuts_leaves_the_law_alone():
     outcome = run_network(0)
     assert not outcome.alarms, outcome
     for size in (SHALLOW, DEEP):
-        assert not alarms(*run_gaussian(0, *size))
+        assert not alarms(0, size)
 
 
 @pytest.mark.slow
@@ -187,16 +185,16 @@ def test_every_fault_of_the_core_is_caught(fault):
 
 
 def caught(fault):
-    """Whether a fault of the core raises an alarm."""
+    """Return whether a fault of the core raises an alarm."""
     size = DEEP if fault == "no U-turn check inside a subtree" else SHALLOW
-    return alarms(*faults.with_fault(fault, run_gaussian, 0, *size))
+    return faults.with_fault(fault, alarms, 0, size)
 
 
 @pytest.mark.slow
 def test_no_alarm_in_a_hundred_seeds():
     for seed in range(1, 101):
-        assert not alarms(*run_gaussian(seed, *SHALLOW)), seed
-        assert not alarms(*run_gaussian(seed, *DEEP)), seed
+        assert not alarms(seed, SHALLOW), seed
+        assert not alarms(seed, DEEP), seed
     for seed in range(1, 21):
         outcome = run_network(seed)
         assert not outcome.alarms, (seed, outcome)
@@ -275,10 +273,16 @@ def results():
     invariance = Table(
         "NUTS, one-step invariance",
         ("code", "alarm"),
-        note=f"{REPLICATES:,} replicates, {TRANSITIONS} transitions; gate: none for the right code "
-        "in ten seeds, one for each fault.",
+        note=f"{NORMALS:,} normal draws with sds {SD[0]:g} and {SD[1]:g}, {MOVES} transitions with "
+        f"a step of {SHALLOW:g} narrow sds (shallow trees) and of {DEEP:g} (deep trees). The right "
+        f"code and faults of the density also have {REPLICATES:,} replicates of a network, "
+        f"{TRANSITIONS} transitions with a step of {STEP:g}. Gate: no alarm of the right code in "
+        "ten seeds, one for each fault (in the deep trees for a missing U-turn check, else in the "
+        "shallow ones).",
     )
-    found = sum(bool(run_network(s).alarms) or alarms(*run_gaussian(s)) for s in range(10))
+    found = sum(
+        bool(run_network(s).alarms) or alarms(s, SHALLOW) or alarms(s, DEEP) for s in range(10)
+    )
     invariance.add("right, 10 seeds", f"{found} of 10", holds=found == 0)
     for fault in CORE_FAULTS:
         alarm = caught(fault)
