@@ -125,7 +125,7 @@ SHARE = 0.25  # of the decoherence length in a step
 
 
 def kept_direction():
-    """Mean cosine of directions one step apart, where the density is nearly flat."""
+    """Return the mean cosine of directions one step apart in a nearly flat density."""
     target = gaussian(np.full(1000, 1e4))
     sampler = MCLMC(target, step_size=1.0, decoherence_length=1.0 / SHARE, inverse_mass_matrix=None)
     state, cosines = sampler.init(np.zeros((100, 1000)), seed=5), []
@@ -137,10 +137,13 @@ def kept_direction():
     return float(np.mean(cosines))
 
 
-@faults.needed
 def test_a_direction_forgets_itself_over_the_decoherence_length():
     """2,000 cosines, each with an sd of 0.03 at most: the bound is 14 standard errors away."""
     assert abs(kept_direction() - math.exp(-SHARE)) < 0.01
+
+
+@faults.needed
+def test_a_wrong_scale_of_the_refresh_is_caught():
     assert abs(faults.with_fault("noise scale +10 %", kept_direction) - math.exp(-SHARE)) > 0.01
 
 

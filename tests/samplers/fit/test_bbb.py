@@ -75,11 +75,11 @@ def test_the_optimum_is_reached_with_minibatches():
     assert distance(target(), batch=5) < 0.01
 
 
-FEWER = 10_000  # steps that end below 0.9 % (eight seeds); every fault is at 4.9 % or more
+FEW = 10_000  # steps; the error ends below 0.9 % (eight seeds), with a fault at 4.9 % or more
 
 
-def fewer(batch=None):
-    return distance(target(), batch=batch, steps=FEWER)
+def distance_after_few_steps(batch=None):
+    return distance(target(), batch=batch, steps=FEW)
 
 
 @faults.needed
@@ -88,25 +88,25 @@ def fewer(batch=None):
     [("mean instead of sum KL", None), ("KL +10 %", None), ("KL counted once per batch", 5)],
 )
 def test_every_fault_of_the_steps_misses_the_optimum(fault, batch):
-    assert faults.with_fault(fault, fewer, batch) > 0.01
+    assert faults.with_fault(fault, distance_after_few_steps, batch) > 0.01
 
 
 def test_a_missing_scale_misses_the_optimum():
     """A batch of 5 of 20 rows without its N/n."""
-    assert distance(target(likelihood_temperature=4.0), steps=FEWER) > 0.01
+    assert distance(target(likelihood_temperature=4.0), steps=FEW) > 0.01
 
 
-def test_no_fault_no_alarm_after_fewer_steps():
-    """The control of the two tests around it, with a step count that shows what they show."""
-    assert distance(target(), steps=FEWER) < 0.01
-    assert distance(target(rb.Normal(0.15)), prior=0.15, steps=FEWER) < 0.01
+def test_no_fault_no_alarm_after_few_steps():
+    """The control of the tests around it, with their number of steps."""
+    assert distance(target(), steps=FEW) < 0.01
+    assert distance(target(rb.Normal(0.15)), prior=0.15, steps=FEW) < 0.01
 
 
 def test_a_wrong_prior_misses_the_optimum():
     """Prior precision +5 %, where the prior matters."""
     assert distance(target(rb.Normal(0.15)), prior=0.15) < 0.01
     wrong = target(rb.Normal(0.15 / np.sqrt(1.05)))
-    assert distance(wrong, prior=0.15, steps=FEWER) > 0.01
+    assert distance(wrong, prior=0.15, steps=FEW) > 0.01
 
 
 @pytest.mark.full
@@ -331,6 +331,6 @@ def results():
             )
             table.add(f"{pair[0]:g}, {pair[1]:g}", kl, f"{found:.2%}", "1 %", holds=found < 0.01)
     for fault in ("mean instead of sum KL", "KL +10 %"):
-        found = faults.with_fault(fault, fewer)
+        found = faults.with_fault(fault, distance_after_few_steps)
         table.add("fault", fault, f"{found:.2%}", "> 1 %", holds=found > 0.01)
     return [table]
