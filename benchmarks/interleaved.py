@@ -51,10 +51,10 @@ class Compared:
     @property
     def slower(self) -> bool:
         """Whether the whole interval lies above the limit."""
-        return not self.low <= LIMIT
+        return not self.low <= LIMIT  # NaN counts as slower
 
 
-def judge(pairs: Sequence[tuple[float, float]]) -> Compared:
+def compare(pairs: Sequence[tuple[float, float]]) -> Compared:
     """Return the medians of pairs of times (A, B), and the interval of the median ratio."""
     a, b = np.asarray(pairs, np.float64).T
     ratios = b / a
@@ -104,7 +104,7 @@ def measure(
     finally:
         for process in processes:
             process.close()
-    return judge(found)
+    return compare(found)
 
 
 def _checked(process: Process, reply: dict[str, Any]) -> dict[str, Any]:
@@ -116,8 +116,8 @@ def _checked(process: Process, reply: dict[str, Any]) -> dict[str, Any]:
 def row(name: str, found: Compared) -> str:
     """Return the line of a workload."""
     times = f"{1e3 * found.a:>10.3f}{1e3 * found.b:>10.3f}{found.ratio:>8.3f}"
-    verdict = "slower" if found.slower else "no slower"
-    return f"{name:<30}{times}  {found.low:.3f} to {found.high:.3f}  {verdict}"
+    result = "slower" if found.slower else "no slower"
+    return f"{name:<30}{times}  {found.low:.3f} to {found.high:.3f}  {result}"
 
 
 def main(given: list[str] | None = None) -> int:
@@ -126,29 +126,27 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument(
         "a", metavar="A", help="folder for PYTHONPATH with the ribbit to compare to"
     )
-    parser.add_argument("b", metavar="B", help="folder for PYTHONPATH with the ribbit to judge")
+    parser.add_argument("b", metavar="B", help="folder for PYTHONPATH with the ribbit to measure")
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--pairs", type=int, default=PAIRS, help="pairs of times per workload")
     parser.add_argument("--seconds", type=float, default=0.05, help="least seconds of one time")
     parser.add_argument("--processor", action="store_true", help="processor time, not wall time")
     options = parser.parse_args(given)
     entries = [framework("A", options.a), framework("B", options.b)]
-    print(f"{'workload':<30}{'A (ms)':>10}{'B (ms)':>10}{'B/A':>8}  90 % interval   verdict")
-    slower = False
+    print(f"{'workload':<30}{'A (ms)':>10}{'B (ms)':>10}{'B/A':>8}  90 % interval   result")
+
+    def slower(name: str) -> bool:
+        found = measure(
+            WORKLOADS[name], entries, options.pairs, options.seconds, processor=options.processor
+        )
+        print(row(name, found), flush=True)
+        return found.slower
+
+    status = 0
     for name in options.workloads:
-        for last in (False, True):
-            found = measure(
-                WORKLOADS[name],
-                entries,
-                options.pairs,
-                options.seconds,
-                processor=options.processor,
-            )
-            print(row(name, found), flush=True)
-            slower |= last and found.slower
-            if not found.slower:
-                break
-    return 1 if slower else 0
+        if slower(name) and slower(name):
+            status = 1
+    return status
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""`benchmarks.interleaved`: what it calls slower, in which order it times, and of whom.
+"""`benchmarks.interleaved`: its result, the order of its times, and the packages that it times.
 
 Times are made by a clock that the test controls, with noise of fixed seeds, so that no load of the
-machine can change a verdict: no test fails by chance.
+machine can change a result: no test fails by chance.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_a_sleep_of_ten_percent_is_found(
     installations: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And A is no slower than itself, nor than what sleeps."""
+    """A is also no slower than itself, nor than an installation that sleeps."""
     a, same, sleepy = installations(1, 0.0), installations(2, 0.0), installations(3, 0.1)
-    for b, other, status, verdict, times in (
+    for b, other, status, result, times in (
         (a, same, 0, "no slower", 1),
         (a, sleepy, 1, "slower", 2),
         (sleepy, a, 0, "no slower", 1),
@@ -72,7 +72,7 @@ def test_a_sleep_of_ten_percent_is_found(
         assert interleaved.main([b, other, "--workloads", WORKLOAD]) == status
         rows = lines(capsys)
         assert len(rows) == times
-        assert {row.rpartition("  ")[2] for row in rows} == {verdict}
+        assert {row.rpartition("  ")[2] for row in rows} == {result}
     ratio = float(rows[0].split()[3])
     assert 1.0 / 1.12 < ratio < 1.0 / 1.08
 
@@ -87,7 +87,7 @@ def test_installed_ribbit_against_itself(capsys: pytest.CaptureFixture[str]) -> 
     assert all(name in printed for name in names)
 
 
-def test_verdict() -> None:
+def test_result() -> None:
     """The interval decides: the median alone may lie above the limit."""
     noise = np.random.default_rng(1).normal(0.0, 1.0, 31)
     noise -= np.median(noise)
@@ -98,7 +98,7 @@ def test_verdict() -> None:
         (1.03, 0.001, True),
         (float("nan"), 0.01, True),
     ):
-        found = interleaved.judge([(2.0, 2.0 * ratio * np.exp(spread * x)) for x in noise])
+        found = interleaved.compare([(2.0, 2.0 * ratio * np.exp(spread * x)) for x in noise])
         assert found.slower == slower
         assert found.a == 2.0
         if ratio == ratio:
