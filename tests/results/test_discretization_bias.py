@@ -69,9 +69,9 @@ def test_the_same_spread_of_more_chains_says_more():
 
 def test_advice_is_for_how_the_step_was_found():
     for name, share in (
-        ("desired_energy_var", "a tenth has about half of the bias"),
-        ("step_limit", "half a quarter of the bias"),
-        ("step_size", "half a quarter of the bias"),
+        ("desired_energy_var", "a tenth of it has about half of the bias"),
+        ("step_limit", "half of it has a quarter of the bias"),
+        ("step_size", "half of it has a quarter of the bias"),
     ):
         outcome = found((-5.0, 0.5), (0.2, 0.2), set_by=name).summary().message
         assert f"take a smaller {name} ({share}) in a new run" in outcome

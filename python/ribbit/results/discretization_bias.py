@@ -138,13 +138,13 @@ class DiscretizationBias:
         elif off:
             outcome = NOT
             share = (
-                "a tenth has about half"
+                "a tenth of it has about half of the bias"
                 if self.set_by == "desired_energy_var"
-                else "half a quarter"
+                else "half of it has a quarter of the bias"
             )
             message = (
-                f"The draws' {' and their '.join(off)}: take a smaller {self.set_by} ({share} of "
-                "the bias) in a new run, adjusted=True, or rb.HMC."
+                f"The draws' {' and their '.join(off)}: take a smaller {self.set_by} ({share}) in "
+                "a new run, adjusted=True, or rb.HMC."
             )
         elif unsure:
             outcome = SHORT
