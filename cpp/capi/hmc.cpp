@@ -14,7 +14,7 @@ namespace ribbit::capi {
 namespace {
 
 constexpr const char* kName = "ribbit_hmc";
-constexpr int kLengthLayer = 1;  // of the stream of step sizes: how many steps a trajectory has
+constexpr int kLengthLayer = 1;  // stream id of lengths under kPurposeJitter; step sizes have 0
 
 ribbit_hmc_options default_options() {
   ribbit_hmc_options options{};

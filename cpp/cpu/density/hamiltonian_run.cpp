@@ -16,7 +16,7 @@
 namespace ribbit::cpu {
 namespace {
 
-constexpr int kLengthLayer = 1;  // of the stream of step sizes: how many steps a trajectory has
+constexpr int kLengthLayer = 1;  // stream id of lengths under kPurposeJitter; step sizes have 0
 
 // The numbers of leapfrog steps of the transition that comes, of a chain at a time: several threads
 // may each have theirs.

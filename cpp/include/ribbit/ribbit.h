@@ -304,9 +304,9 @@ typedef struct ribbit_hmc_options {
   int64_t draws;             /**< draws that are kept of each chain */
   int64_t thin;              /**< transitions per draw; default 1 */
   double step_size;         /**< > 0; 0 (default): found in warmup for each chain, see step_sizes */
-  double trajectory_length; /**< > 0: ceil(length / step_size) steps; excludes num_steps */
-  int64_t num_steps;        /**< leapfrog steps of a trajectory, or their mean where randomized */
-  int32_t randomize_length; /**< 1 (default): uniform on 1, 2, .., twice that; 0: all have it */
+  double trajectory_length; /**< > 0: L = ceil(length / step_size) steps; excludes num_steps */
+  int64_t num_steps;        /**< L leapfrog steps per trajectory; excludes trajectory_length */
+  int32_t randomize_length; /**< 1 (default): steps are uniform on 1, 2, .., 2 L; 0: always L */
   int32_t reserved;         /**< 0 */
   double step_size_jitter;  /**< j in [0, 1): step sizes times uniform(1 - j, 1 + j) */
   double divergence_threshold;       /**< default 1000 */
@@ -315,7 +315,7 @@ typedef struct ribbit_hmc_options {
   ribbit_progress_callback progress; /**< or NULL */
   void* user;                        /**< handed to progress */
   const ribbit_interrupt* interrupt; /**< or NULL */
-  double target_accept;              /**< of step sizes that are found; default 0.9 */
+  double target_accept; /**< mean acceptance that warmup tunes step sizes to; default 0.9 */
   /** (C,) or NULL: where the step sizes go that the chains end with. With step_size and warmup 0,
    * also where they come from: so a run goes on. */
   double* step_sizes;
