@@ -1,4 +1,4 @@
-"""Draws and fits read from files, with what they need to predict and to go on."""
+"""Reads draws and fits, with everything to predict and to resume, from files and folders."""
 
 from __future__ import annotations
 
@@ -36,41 +36,40 @@ Fit: TypeAlias = MeanField | DropoutFit | EnsembleFit | SWAGFit | LaplaceFit
 
 
 def load(path: str | os.PathLike[str], *, rescue: bool = False) -> Draws | Fit:
-    """Read draws or a fit from a file, or from the folder of a run.
+    """Read draws or a fit from a file or from the folder of a run.
 
-    A file is what :meth:`ribbit.Draws.save` or ``save`` of a fit wrote. Its arrays come back as
-    NumPy arrays. ``predict``, ``draws``, ``resume`` and ``init`` work as on what was saved.
+    :meth:`ribbit.Draws.save` and ``fit.save`` write a file. Its arrays are loaded as NumPy arrays.
+    ``predict``, ``draws``, ``resume`` and ``init`` work as they did before saving.
 
-    A folder is what ``sample(store=)`` or ``fit(store=)`` writes, also while the run goes on. What
-    the last checkpoint counts is there; later draws are seen when it is loaded again.
-    ``draws.positions`` and ``draws.stats`` are read from the folder as they are used, and every
-    file is checked against its checksum.
+    ``sample(store=)`` and ``fit(store=)`` write a folder. You can load it while the run goes on:
+    the result has the draws up to the last checkpoint. Load it again to see newer draws.
+    ``draws.positions`` and ``draws.stats`` are read from the folder when you use them, and every
+    file is then checked against its checksum.
 
     Parameters
     ----------
-    path
-        Of the file or the folder.
+    path : path-like
+        The file or the folder.
     rescue : bool
-        Of a damaged run in a folder, return the draws before the damage.
+        If the run in a folder is damaged, return the draws before the damage.
 
     Returns
     -------
     Draws, MeanField, DropoutFit, EnsembleFit, SWAGFit or LaplaceFit
-        With ``complete=False`` if a run in a folder has not ended. Rescued draws that are not all
-        have no state to go on from.
+        ``complete`` is False if the run in a folder has not ended. Rescued draws have no state if
+        some were lost, so they cannot be resumed.
 
     Raises
     ------
     FileNotFoundError
-        If there is no such file, or the folder has no run.
+        If the path does not exist, or the folder has no run.
     DataError
-        A ValueError: the file is damaged, cut short, of another format or of a newer version, or
-        holds what no run can have left there. Of a folder, damage to draws that are never read is
-        not looked for.
+        A ValueError. The file is damaged or incomplete, has another format or a newer version, or
+        has contents that no run can write. Damage to draws in a folder is found when they are read.
     MemoryError
-        If the arrays of a file do not fit into the memory that is free.
+        If the arrays of a file do not fit into the free memory.
     ImportError
-        For a folder, without ``pip install "ribbit[store]"``.
+        If the path is a folder and ``pip install "ribbit[store]"`` was not run.
 
     Examples
     --------

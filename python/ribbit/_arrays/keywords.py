@@ -108,7 +108,7 @@ _OTHERS = {
     "predict_at": "x_test X_test x_new test_inputs",
     "path": "file filename fname file_name folder",
 }
-# Attributes of the package and of its classes that have another name now.
+# Former names of attributes of the package and its classes, with the new names.
 ATTRIBUTES = {
     "StepBias": "DiscretizationBias",
     "load_draws": "load",

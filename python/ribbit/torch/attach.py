@@ -20,8 +20,8 @@ Result = TypeVar("Result")
 def attach(result: Result, target: Any) -> Result:
     """Return draws or a fit from a file with the module that predicts.
 
-    A file holds no module. Results of a target that torch runs predict only after `attach` has
-    given them one. This concerns ``rb.load``.
+    A file holds no module. If torch runs the target, results that ``rb.load`` read predict only
+    after `attach` has given them a module.
 
     Parameters
     ----------

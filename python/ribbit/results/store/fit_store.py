@@ -37,8 +37,8 @@ class FollowedFit:
 class FitStore(RunFolder):
     """One folder while one call of ``fit`` writes it.
 
-    A checkpoint is a file that ``rb.load`` reads, with what the loop needs beside it: plain
-    values and arrays, which the loop names itself.
+    A checkpoint is a file of the fit. It also holds the values and arrays that the loop needs to
+    continue, under names that the loop chooses.
     """
 
     kind = "fit"

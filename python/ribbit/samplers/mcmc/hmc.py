@@ -73,9 +73,9 @@ class HMC(Sampler):
     num_leapfrog_steps : int, optional
         L itself, on average; excludes `trajectory_length`.
     randomize_length : bool
-        True: each trajectory of each chain has a number of leapfrog steps that is uniform on
-        1, 2, .., 2 L, by its address (seed, chain, transition). False: all have L, as in Izmailov
-        et al. 2021; some directions may then never move.
+        If True, each trajectory of each chain has a random number of leapfrog steps, uniform on
+        1, 2, .., 2 L. If False, every trajectory has L steps, as in Izmailov et al. 2021, and some
+        directions may never move.
     inverse_mass_matrix : (P,) array, "prior" or "adapt", optional
         Diagonal. "prior": the variance of the tempered prior, prior_sd^2 * temperature. "adapt":
         the variances of each chain in warmup, in Stan's windows. None: the identity; where no
@@ -85,7 +85,8 @@ class HMC(Sampler):
         A share j in [0, 1). The step size of every draw and chain is multiplied by
         uniform(1 - j, 1 + j); the number of steps stays.
     target_accept : float
-        What "auto" aims for. At lower ones a chain may stick where the density is narrow.
+        Mean acceptance probability, in (0, 1), for which "auto" finds the step size. With a lower
+        one a chain may get stuck in a narrow region of the density.
     max_num_leapfrog_steps : int, optional
         Cap of every trajectory, with a warning and the statistic "capped". Default 100,000; where
         step size and length are both left to the sampler 2,048, and L at most 1,024, as many as of

@@ -66,11 +66,12 @@ class MCLMC(Sampler):
     adjusted : bool
         Accept or reject trajectories.
     desired_energy_var : float, (float, float) or "auto"
-        Variance of the energy error of a step divided by P, which sets the step size; two: at the
-        beginning and at the end of warmup, the first larger to find better modes. The bias of
-        variances falls with it. "auto": (0.5, 0.02), and of more than 1,250 parameters (1250 / P)^2
-        times as much, since a bias that is small in each of many weights can be large in what they
-        do together, such as the log likelihood. Not looked at when adjusted.
+        Variance of the energy error of a step, divided by the number of parameters P. Warmup finds
+        the step size that has this variance. A smaller value gives shorter steps and less bias. A
+        pair gives the values at the beginning and at the end of warmup; a larger first value finds
+        better modes. "auto" is (0.5, 0.02), times (1250 / P)^2 if P is above 1,250: a small bias
+        of each of many weights can be a large bias of the log likelihood. Not used if `step_size`
+        is given or ``adjusted=True``.
     step_limit : float, None or "auto"
         Of a step that is found, in decoherence lengths, from 80 % of warmup on; a state past its
         warmup keeps its step. "auto": 0.25, and None, no limit, where a length is given. Not looked
@@ -99,9 +100,10 @@ class MCLMC(Sampler):
         "prior": the variance of the tempered prior. "adapt": the variances of each chain in warmup.
         None: ones.
     integrator : {"leapfrog", "mclachlan"}
-        The second has two gradients in a step and takes steps more than twice as long.
+        "mclachlan" takes two gradients per step, and its steps are more than twice as long.
     target_accept : float
-        What adjusted chains aim for.
+        Mean acceptance probability, in (0, 1), for which warmup finds the step size with
+        ``adjusted=True``.
     max_num_leapfrog_steps : int
         Cap of an adjusted trajectory, with the statistic "capped".
     divergence_threshold : float

@@ -38,7 +38,7 @@ Info: TypeAlias = dict[str, Array]
 
 # Layers of the refresh purpose: 0 is the noise of steps.
 _START_LAYER, _SEARCH_LAYER = 1, 2
-# In the stream of step sizes; HMC's layers are 0 and 1.
+# Stream id of lengths under JITTER; HMC has 0 and 1.
 _LENGTH_LAYER = 2
 _SHORT_SHARE = 0.1  # of warmup, in which adjusted trajectories are short
 _MOST_STEPS = 4096  # of one native call: its errors lie in memory

@@ -75,7 +75,7 @@ class NUTS(Sampler):
         gradient and 0.5 % instead of 6 % divergent; on 50 hidden units no difference beyond that
         of the seeds.
     target_accept : float
-        What a step size of "auto" aims for.
+        Mean acceptance probability, in (0, 1), for which "auto" finds the step size.
     divergence_threshold : float
         A larger energy error ends a trajectory and flags the draw as diverging.
 

@@ -117,7 +117,7 @@ def discretization_bias(
         chains=len(state.chains),
         warmup=0,
         thin=1,
-        title="MCLMC step bias",
+        title="MCLMC discretization bias",
     )
     report = Report(reporter, on_host=density.xp is np)
     with reporter:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Tuning"]
 
-# Its own layer of the stream of step sizes: the two share no number.
+# Stream id of lengths under JITTER. Random step sizes have 0, so the two share no number.
 _LENGTH_LAYER = 1
 # "auto": a trajectory has so many leapfrog steps on average, at most, until warmup has left a share
 # (twice that for a length that adapts), or, of a warmup of few transitions, so many: its average of

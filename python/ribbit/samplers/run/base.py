@@ -198,9 +198,9 @@ class Sampler(ABC):
         predict_at : array or tuple (x, y), optional
             Gather predictive statistics at these inputs while sampling, in ``draws.prediction``.
         save_draws : bool
-            False: ``draws.positions`` has no draws. Memory does not grow with D: of what draws
-            predict at `predict_at`, evenly spaced draws of at most 64 MiB are kept, for quantiles,
-            scores and samples of y.
+            If False, ``draws.positions`` has no draws, and memory does not grow with D. The
+            predictions of evenly spaced draws at `predict_at`, at most 64 MiB, are kept for
+            quantiles, scores and samples of y.
         save_warmup : bool
             Keep positions and statistics of warmup as ``draws.warmup_positions`` and
             ``draws.warmup_stats``.
