@@ -496,8 +496,8 @@ def _notes(draws: Any, e: Evidence, outcome: str) -> str:
                 "not show it; shorter steps make it smaller."
             )
         if unadjusted:
-            way = "MCLMC(target).discretization_bias(draws) measures it; "
-            way = "" if "caller" in settings else way
+            measure = "MCLMC(target).discretization_bias(draws) measures it; "
+            way = "" if "caller" in settings else measure
             notes.append(f"{way}{given('adjusted', True)} removes it.")
     variance, aim = _energy_errors(e)
     if (over := variance > _ERRORS * aim).any():
