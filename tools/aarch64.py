@@ -4,8 +4,9 @@
 (``cpp/tests/hot_paths.cpp``) for this processor and, by ``cmake/aarch64-linux-gnu.cmake``, for
 AArch64; counts what one unit of each executes, with ``valgrind --tool=callgrind`` on the AVX2
 kernels and with a plugin of ``qemu-aarch64`` (``cpp/tests/count_instructions.cpp``) on those for
-NEON; and writes ``docs/aarch64.md``. The counts are exact, differences between many units and few,
-and repeat to the instruction where a path draws no buffers; they say nothing of time. Debian:
+NEON; and writes ``docs/developer/aarch64.md``. The counts are exact, differences between many
+units and few, and repeat to the instruction where a path draws no buffers; they say nothing of
+time. Debian:
 ``apt-get install g++-aarch64-linux-gnu qemu-user valgrind``.
 """
 
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "aarch64.md"
+PAGE = ROOT / "docs" / "developer" / "aarch64.md"
 TRIPLE = "aarch64-linux-gnu"
 TOOLS = {
     "cmake": "cmake",
@@ -225,7 +226,7 @@ def measure(folder: Path) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Print the counts; with ``--write`` write the page."""
     parser = argparse.ArgumentParser(prog="python -m tools.aarch64", description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write docs/aarch64.md")
+    parser.add_argument("--write", action="store_true", help="write docs/developer/aarch64.md")
     parser.add_argument("--folder", type=Path, help="build here, and keep what is built")
     options = parser.parse_args(arguments)
     if packages := missing():

@@ -31,7 +31,7 @@ NATIVE = (
     "CMakeLists.txt",
     "cmake",
     "cpp",
-    "docs/c_abi.md",
+    "docs/guide/c_abi.md",
     "python/ribbit/_backends/codes.py",
     "tests/embedding",
     "tests/support/c_library.py",

@@ -1,11 +1,11 @@
 """Ribbit without the GIL: `python -m tools.free_threaded PYTHON [TESTS ...]`.
 
-PYTHON is a free-threaded interpreter, 3.13 or newer (docs/platforms.md says how one was made of its
-sources). Builds the wheel for it, installs that beside NumPy in an environment of its own, asks
-whether an import switches the GIL on, and runs tests with PYTHON_GIL=0: first those of eight
-threads at once, then TESTS, or four folders. What needs a package that has no wheel for PYTHON is
-skipped. One line per step; the first that fails ends it. Needs the dependency group "wheels" and a
-compiler.
+PYTHON is a free-threaded interpreter, 3.13 or newer (docs/developer/platforms.md says how one was
+made of its sources). Builds the wheel for it, installs that beside NumPy in an environment of its
+own, asks whether an import switches the GIL on, and runs tests with PYTHON_GIL=0: first those of
+eight threads at once, then TESTS, or four folders. What needs a package that has no wheel for
+PYTHON is skipped. One line per step; the first that fails ends it. Needs the dependency group
+"wheels" and a compiler.
 """
 
 import argparse

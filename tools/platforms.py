@@ -3,7 +3,7 @@
 ``pip install ziglang cmake ninja``, then ``python -m tools.platforms [TARGET ...]``: zig brings
 clang, libc++ and the C library of each target. Native tests run where this machine can, those of
 AArch64 by ``qemu-aarch64``; programs for macOS are compiled and linked. ``--write`` puts the rows
-into ``docs/platforms.md``; ``--build FOLDER`` keeps what is built.
+into ``docs/developer/platforms.md``; ``--build FOLDER`` keeps what is built.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "platforms.md"
+PAGE = ROOT / "docs" / "developer" / "platforms.md"
 
 
 @dataclass(frozen=True)

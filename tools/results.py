@@ -2,7 +2,7 @@
 
 Without names all gates run, about two hours on two idle cores; with names only those. Each gate's
 tables go to benchmarks/results/gates.json as soon as they are there, with the commit and machine
-that made them, and docs/results.md is written from that file.
+that made them, and docs/developer/results.md is written from that file.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ GATES = {  # name: (module, whether it needs the development data)
 
 
 RECORD = ROOT / "benchmarks" / "results" / "gates.json"
-PAGE = ROOT / "docs" / "results.md"
+PAGE = ROOT / "docs" / "developer" / "results.md"
 HEAD = """# Results of the statistical gates
 
 Each gate's tables are those of the run that stands above them. Written by:

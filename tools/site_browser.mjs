@@ -17,9 +17,9 @@ const puppeteer = load("puppeteer-core");
 const axe = load.resolve("axe-core/axe.min.js");
 
 const PAGES = [
-  "index", "start/outcome", "howto/convergence", "howto/migrate", "methods/hmc", "methods/baoab",
+  "index", "start/outcome", "guide/convergence", "guide/coming_from", "methods/hmc", "methods/baoab",
   "gallery/index", "gallery/regression_bands", "gallery/cold_posteriors", "api/generated/ribbit.HMC",
-  "api/c", "measured/izmailov", "platforms", "ensemble_starts", "results", "effective",
+  "api/c", "developer/izmailov", "developer/platforms", "developer/ensemble_starts", "developer/results", "developer/effective",
   "source/tests/gates/test_conjugate.py",
 ];
 const WIDTHS = [1280, 400];

@@ -11,7 +11,7 @@ from benchmarks.harness import machine
 
 Table = tuple[str, list[str], list[list[str]]]  # title, head, rows
 OVERHEAD = "Overhead in PyTorch and JAX"
-"""The last section of docs/benchmarks.md, of `benchmarks.embedding`."""
+"""The last section of docs/developer/benchmarks.md, of `benchmarks.embedding`."""
 
 
 def duration(seconds: float) -> str:

@@ -1,7 +1,7 @@
 """Seconds to a test error on digits: ``python -m benchmarks.digits [--quick] [--write]``.
 
-Bayes by Backprop and SGLD, beside JAX and PyTorch. ``--write`` also writes docs/digits.md. Needs
-the development data.
+Bayes by Backprop and SGLD, beside JAX and PyTorch. ``--write`` also writes
+docs/developer/digits.md. Needs the development data.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.harness.stopping import until_stopped
 from benchmarks.rivals import FRAMEWORKS
 from benchmarks.workloads.digits import DIGITS, Digits, MissingDataError
 
-DOCUMENT = machine.ROOT / "docs" / "digits.md"
+DOCUMENT = machine.ROOT / "docs" / "developer" / "digits.md"
 LEARNERS = {
     OURS: "benchmarks.ours.digits",
     "jax": "benchmarks.rivals.jax_digits",

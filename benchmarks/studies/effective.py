@@ -5,8 +5,8 @@ set by hand, of Ribbit's samplers and of its rivals; where chains stay in their 
 against both. Runs what is missing in benchmarks/results/effective.jsonl, one run in a process of
 its own after the other; ``--again`` also what is there, ``--again loaded`` only those lines during
 which others worked on the machine, ``--again old`` those of other sources of Ribbit. ``--write``
-makes docs/effective.md and its picture from the file. ``--quick`` is a short check of the machinery
-that leaves nothing behind.
+makes docs/developer/effective.md and its picture from the file. ``--quick`` is a short check of the
+machinery that leaves nothing behind.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The page docs/effective.md, from the lines of `benchmarks.effective`."""
+"""The page docs/developer/effective.md, from the lines of `benchmarks.effective`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from benchmarks.studies.effective_lines import (
 from benchmarks.workloads.effective_entries import ENTRIES
 from benchmarks.workloads.effective_problems import PROBLEMS
 
-DOCUMENT = machine.ROOT / "docs" / "effective.md"
+DOCUMENT = machine.ROOT / "docs" / "developer" / "effective.md"
 SEEDS = 10  # that a cell should have behind it
 REFERENCE = 10 * 400  # effective samples that a reference of means has at least
 RESAMPLES = 2000  # of the bootstrap over seeds

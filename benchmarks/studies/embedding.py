@@ -2,7 +2,8 @@
 
 The same log density and gradient, called natively and from PyTorch and JAX, one thread each, in
 one process: every round times all of them in turn, and an overhead is a difference within a round.
-``--write`` puts the section at the end of docs/benchmarks.md, which `benchmarks.report` keeps.
+``--write`` puts the section at the end of docs/developer/benchmarks.md, which `benchmarks.report`
+keeps.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from benchmarks.harness import machine, pages
 from benchmarks.harness.pages import Table
 from benchmarks.harness.stopping import until_stopped
 
-DOCUMENT = machine.ROOT / "docs" / "benchmarks.md"
+DOCUMENT = machine.ROOT / "docs" / "developer" / "benchmarks.md"
 COMMAND = "python -m benchmarks.embedding --write"
 NETWORKS = {  # widths, rows
     "31 parameters, 10 rows": ((1, 10, 1), 10),

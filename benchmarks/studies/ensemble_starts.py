@@ -33,7 +33,7 @@ from benchmarks.workloads.digits import data_folder
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sized
 
-DOCUMENT = machine.ROOT / "docs" / "ensemble_starts.md"
+DOCUMENT = machine.ROOT / "docs" / "developer" / "ensemble_starts.md"
 RESULTS = machine.ROOT / "benchmarks" / "results" / "ensemble_starts.jsonl"
 Line: TypeAlias = dict[str, Any]
 Key: TypeAlias = tuple[str, int, str, int]  # set, split, part, seed

@@ -4,8 +4,8 @@ For each row of the GPU table: the launches of the present host code, recorded o
 nothing; the instructions, loads and stores that the compiled kernels make for their arguments; a
 model of the time on an H100, an H200 and an A100; the floor. Nothing here is measured.
 
-``--write`` renews ``docs/gpu_paper.md`` and, where all rows were asked for, the budget that a test
-holds, ``benchmarks/paper_budget.json``. ``--against FILE`` prints the model beside what
+``--write`` renews ``docs/developer/gpu_paper.md`` and, where all rows were asked for, the budget
+that a test holds, ``benchmarks/paper_budget.json``. ``--against FILE`` prints the model beside what
 ``python -m benchmarks.accept`` measured and marks what is beyond 1.5x.
 """
 
@@ -27,7 +27,7 @@ from benchmarks.studies.paper_kernels import OPTIONS, disassembler
 from tests.support.cuda import nvrtc
 from tests.support.cuda.recorder import recording
 
-PAGE = machine.ROOT / "docs" / "gpu_paper.md"
+PAGE = machine.ROOT / "docs" / "developer" / "gpu_paper.md"
 BUDGET = machine.ROOT / "benchmarks" / "paper_budget.json"
 BEYOND = 1.5  # times the model: a finding
 ROWS = gpu_rows.ROWS | gpu_rows.OTHERS
@@ -214,7 +214,7 @@ def milliseconds(seconds: float) -> str:
 
 
 def page(found: Sequence[Counts]) -> str:
-    """Return the text of docs/gpu_paper.md."""
+    """Return the text of docs/developer/gpu_paper.md."""
     source = "the machine code for sm_90, taken apart by nvdisasm"
     if disassembler() is None:
         source = "PTX alone (no nvdisasm here): instructions are PTX's, not the machine's"

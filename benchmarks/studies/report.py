@@ -2,9 +2,10 @@
 
 Runs every workload with every rival that is installed, one process per framework, taking turns,
 and prints Ribbit's time, each rival's, the ratio to the best of them, the target, and the share
-of the FMA peak measured in the same run. ``--write`` also writes docs/benchmarks.md. ``--quick``
-ends within five minutes on two slow cores: it leaves out torch-compile, which compiles for minutes,
-and NumPyro, and takes fewer rows of the large networks. Ctrl-C prints the rows that are there.
+of the FMA peak measured in the same run. ``--write`` also writes docs/developer/benchmarks.md.
+``--quick`` ends within five minutes on two slow cores: it leaves out torch-compile, which compiles
+for minutes, and NumPyro, and takes fewer rows of the large networks. Ctrl-C prints the rows that
+are there.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from benchmarks.harness.stopping import until_stopped
 from benchmarks.rivals import FRAMEWORKS, IN_PROCESS, NUMPY_SKYLAKEX, OURS_AVX2
 from benchmarks.workloads.table import WORKLOADS
 
-DOCUMENT = machine.ROOT / "docs" / "benchmarks.md"
+DOCUMENT = machine.ROOT / "docs" / "developer" / "benchmarks.md"
 PREAMBLE = """
 Written by `python -m benchmarks.report --write`. Every answer was held against a
 float64 NumPy reference before it was timed (random ones: what is not random to float32

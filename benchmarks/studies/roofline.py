@@ -2,8 +2,8 @@
 
 Counts what a workload must do (`benchmarks.studies.roofline_counts`), measures the FMA peak, the
 copy bandwidth and Ribbit's time in turns, and profiles the process with ``perf`` where it is
-installed. ``--write`` also writes docs/roofline.md. Rivals are not needed. Ten minutes, and up to
-twice that beside others on the same cores.
+installed. ``--write`` also writes docs/developer/roofline.md. Rivals are not needed. Ten minutes,
+and up to twice that beside others on the same cores.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from benchmarks.studies.roofline_rounds import Row, Times, last_level_cache, tak
 from benchmarks.workloads.calls import CALLS
 from benchmarks.workloads.table import WORKLOADS
 
-DOCUMENT = machine.ROOT / "docs" / "roofline.md"
+DOCUMENT = machine.ROOT / "docs" / "developer" / "roofline.md"
 ALL: dict[str, Any] = {
     name: workload for name, workload in (WORKLOADS | CALLS).items() if workload.kind in COUNTS
 }

@@ -1,8 +1,8 @@
 """How time and memory grow with the size of a problem: ``python -m benchmarks.scaling [--write]``.
 
 One size at a time: rows N, parameters P, chains, threads, draws. Prints the exponents beside what
-is expected of them; with ``--write`` also writes docs/scaling.md and docs/scaling.png. Under two
-minutes on two idle cores; needs matplotlib to write.
+is expected of them; with ``--write`` also writes docs/developer/scaling.md and
+docs/developer/scaling.png. Under two minutes on two idle cores; needs matplotlib to write.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ribbit import _core
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-DOCUMENT = machine.ROOT / "docs" / "scaling.md"
+DOCUMENT = machine.ROOT / "docs" / "developer" / "scaling.md"
 LINEAR = (0.95, 1.05)
 COUNTED = 0.05  # from the exponent that bytes and flops give
 LEAST_SPEED_UP = 1.9  # of chains on two cores
@@ -135,7 +135,7 @@ def facts() -> list[str]:
 
 
 def markdown(table: list[list[str]]) -> str:
-    """Text of docs/scaling.md."""
+    """Text of docs/developer/scaling.md."""
     text = [
         "# Scaling",
         "",

@@ -2,7 +2,7 @@
 
 Runs every shape of `benchmarks.workloads.shapes` with the rivals that are installed, as
 `benchmarks.report` runs its workloads, and prints the ratio to the best of them, worst first.
-``--write`` also writes docs/shapes.md. `--quick` takes every third shape.
+``--write`` also writes docs/developer/shapes.md. `--quick` takes every third shape.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from benchmarks.studies.report import facts, failures, judge, raw
 from benchmarks.workloads.leapfrog import Leapfrog
 from benchmarks.workloads.shapes import SHAPES
 
-DOCUMENT = machine.ROOT / "docs" / "shapes.md"
+DOCUMENT = machine.ROOT / "docs" / "developer" / "shapes.md"
 ENTRIES = (OURS, "numpy", "jax", "torch", "torch-compile")
 PREAMBLE = """
 Written by `python -m benchmarks.shapes --write`. Trajectories and gradients at shapes that are not

@@ -27,7 +27,7 @@ from benchmarks.studies import effective_lines as lines_of
 from benchmarks.studies.class_sets import CLEAN, NOISY
 from benchmarks.workloads.digits import data_folder
 
-DOCUMENT = machine.ROOT / "docs" / "sklearn_defaults.md"
+DOCUMENT = machine.ROOT / "docs" / "developer" / "sklearn_defaults.md"
 RESULTS = machine.ROOT / "benchmarks" / "results" / "sklearn_defaults.jsonl"
 Line: TypeAlias = dict[str, Any]
 Split: TypeAlias = tuple[Any, Any, Any, Any]

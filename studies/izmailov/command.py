@@ -2,7 +2,7 @@
 
 Every figure is made of runs that are kept in a folder: what is done is not done again, and a run
 that was ended by whatever goes on from Ribbit's last checkpoint. ``--write`` also writes the
-figures' JSON files, their pictures and docs/measured/izmailov.md.
+figures' JSON files, their pictures and docs/developer/izmailov.md.
 """
 
 from __future__ import annotations

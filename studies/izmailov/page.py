@@ -1,4 +1,4 @@
-"""docs/measured/izmailov.md and its pictures, from the figures' JSON files."""
+"""docs/developer/izmailov.md and its pictures, from the figures' JSON files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from studies.izmailov.sizes import LAPTOP
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).parent / "results"
-PAGE = ROOT / "docs" / "measured" / "izmailov.md"
+PAGE = ROOT / "docs" / "developer" / "izmailov.md"
 PICTURES = ROOT / "docs" / "_static" / "izmailov"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.paths import ROOT
 
-PAGE = ROOT / "docs" / "large_data.md"
+PAGE = ROOT / "docs" / "guide" / "large_data.md"
 
 
 @pytest.mark.skipif(not PAGE.is_file(), reason="needs the source tree")

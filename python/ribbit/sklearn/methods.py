@@ -66,8 +66,8 @@ class Fit:
 
 
 CHAINS = {
-    # The same for every noise: what stands in docs/sklearn_defaults.md was found with scales of
-    # layers, and agreement ends these chains, not a number of steps.
+    # The same for every noise: what stands in docs/developer/sklearn_defaults.md was found with
+    # scales of layers, and agreement ends these chains, not a number of steps.
     "mclmc": Chains(
         MCLMC,
         {"inverse_mass_matrix": "layers"},

@@ -325,8 +325,8 @@ def test_every_tile_has_one_thread(units):
 def test_pairs_of_lanes_read_the_same_sixteen_bytes():
     """Lanes n and n ^ 2 have one row of tiles, n and n ^ 1 one column, where there are several.
 
-    In gradients but for the last of an odd number of rows, as docs/gpu_paper.md says. Products give
-    tiles to threads in the opposite order, which keeps pairs together.
+    In gradients but for the last of an odd number of rows, as docs/developer/gpu_paper.md says.
+    Products give tiles to threads in the opposite order, which keeps pairs together.
     """
     lane = np.arange(1024)
     for units, threads in PAIRED:

@@ -44,7 +44,7 @@ HostArray: TypeAlias = "npt.NDArray[np.float64]"
 _DOUBT = 5.0
 
 # A noise floor, in units of y, from which "inputs" is the default: with 0.01 a single row of energy
-# is predicted as badly as without one, with 0.05 none is (docs/ensemble_starts.md).
+# is predicted as badly as without one, with 0.05 none is (docs/developer/ensemble_starts.md).
 _FLOOR = 0.05
 
 
