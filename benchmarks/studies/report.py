@@ -2,10 +2,10 @@
 
 Runs every workload with every rival that is installed, one process per framework, taking turns,
 and prints Ribbit's time, each rival's, the ratio to the best of them, the target, and the share
-of the FMA peak measured in the same run. ``--write`` also writes docs/developer/benchmarks.md.
-``--quick`` ends within five minutes on two slow cores: it leaves out torch-compile, which compiles
-for minutes, and NumPyro, and takes fewer rows of the large networks. Ctrl-C prints the rows that
-are there.
+of the FMA peak measured in the same run. ``--write`` also writes docs/developer/benchmarks.md and
+benchmarks/results/report.json, which `benchmarks.performance` reads. ``--quick`` ends within five
+minutes on two slow cores: it leaves out torch-compile, which compiles for minutes, and NumPyro, and
+takes fewer rows of the large networks. Ctrl-C prints the rows that are there.
 """
 
 from __future__ import annotations
@@ -30,23 +30,21 @@ from benchmarks.rivals import FRAMEWORKS, IN_PROCESS, NUMPY_SKYLAKEX, OURS_AVX2
 from benchmarks.workloads.table import WORKLOADS
 
 DOCUMENT = machine.ROOT / "docs" / "developer" / "benchmarks.md"
+RECORD = machine.ROOT / "benchmarks" / "results" / "report.json"
 PREAMBLE = """
-Written by `python -m benchmarks.report --write`. Every answer was held against a
-float64 NumPy reference before it was timed (random ones: what is not random to float32
-accuracy, the rest within six standard errors or more); all entries ran on the same
-cores, each in its own process, taking turns. A ratio is the median over the rounds of
-the ratio within a round; the range is over the rounds. Compile time is not in the
-times. GFLOP/s and the share of the FMA peak count the multiplies and adds of dense,
-convolutional and LSTM products alone: forward, by the weights and by the inputs,
-without the last for a first layer on the data; all taps of a convolution, also those
-on the padding, which Ribbit skips. The ratio at peak is what no code could pass on
-this machine: its peak, and the rivals' share of it, decide how far a ratio can go.
-ribbit-avx2 is Ribbit under `RIBBIT_ISA=avx2`, beside AVX-512, and no rival; ribbit takes
-the widest set of the machine. A target against torch alone is one against eager PyTorch
-in the form of a blog post.
+Written by `python -m benchmarks.report --write`. Every answer is compared with a float64 NumPy
+reference before it is timed. All libraries run on the same cores, each in its own process, in
+turns. A ratio is the median over rounds of the ratio within a round, and the range is over
+rounds. Times exclude compilation.
+
+GFLOP/s and the share of the FMA peak count the multiplications and additions of dense,
+convolutional and LSTM layers, including the padding that Ribbit skips. "Ratio at peak" is the
+largest ratio that any code could reach on this machine. ribbit-avx2 is Ribbit under
+`RIBBIT_ISA=avx2`.
 """
 
 
+_MET = {True: "yes", False: "NO", None: "-"}
 # torch-compile takes minutes to compile; NumPyro and BlackJAX run the same XLA programs; the other
 # is a second form of an entry.
 NOT_QUICK = ("torch-compile", "jax-plain", "numpyro")
@@ -127,10 +125,11 @@ def ratio_text(outcome: Outcome, workload: Any) -> str:
     return f"{outcome.ratio:.2f}x{named}"
 
 
-def ratio_table(comparisons: list[Comparison]) -> Table:
-    """One row per workload: ours against the best rival and the goal."""
-    head = ["workload", "per", "threads", "ribbit", "best rival", "its time", "ratio"]
-    head += ["range", "target", "met", "GFLOP/s", "FMA peak", "ratio at peak"]
+def ratio_table(comparisons: list[Comparison], *, targets: bool = True) -> Table:
+    """One row per workload: ours against the best other library and, with `targets`, the goal."""
+    head = ["workload", "per", "threads", "ribbit", "best other", "its time", "ratio", "range"]
+    head += ["target", "met"] if targets else []
+    head += ["GFLOP/s", "FMA peak", "ratio at peak"]
     rows = []
     for comparison in comparisons:
         outcome, workload = judge(comparison), comparison.workload
@@ -146,14 +145,13 @@ def ratio_table(comparisons: list[Comparison]) -> Table:
                 _median(best),
                 ratio_text(outcome, workload),
                 f"{span[0]:.2f}-{span[1]:.2f}" if span else "-",
-                goal_text(workload),
-                {True: "yes", False: "NO", None: "-"}[outcome.met],
+                *([goal_text(workload), _MET[outcome.met]] if targets else []),
                 f"{_rate(workload, ours) / 1e9:.0f}" if outcome.share and ours else "-",
                 f"{outcome.share:.0%}" if outcome.share else "-",
                 f"{outcome.limit:.2f}x" if outcome.limit else "-",
             ]
         )
-    return "Ribbit and the best rival", head, rows
+    return "Ribbit and the best other library", head, rows
 
 
 def readings_table(comparisons: list[Comparison], entries: list[str]) -> Table:
@@ -185,7 +183,7 @@ def form_table(comparisons: list[Comparison]) -> Table:
         readings += [found.get(against[0])] if against else []
         for entry in dict.fromkeys(r.entry for r in readings if r and r.form):
             rows.append([comparison.workload.name, entry, found[entry].form])
-    return "Forms of Ribbit and of its rivals", ["workload", "entry", "form"], rows
+    return "How each library was called", ["workload", "entry", "form"], rows
 
 
 def _rate(workload: Any, reading: Reading) -> float:
@@ -244,10 +242,10 @@ def failures(comparisons: list[Comparison]) -> list[str]:
 def summary(
     comparisons: list[Comparison], entries: list[str], command: str, rounds: int, minutes: float
 ) -> tuple[list[Table], list[str]]:
-    """All tables, and the facts beside them."""
+    """All tables of the page, and the facts."""
     shown = [entry for entry in entries if any(entry in c.readings for c in comparisons)]
     tables = [
-        ratio_table(comparisons),
+        ratio_table(comparisons, targets=False),
         readings_table(comparisons, shown),
         build_table(comparisons, shown),
         form_table(comparisons),
@@ -330,7 +328,10 @@ def main(arguments: list[str] | None = None) -> int:
                 made = markdown("Benchmarks", PREAMBLE, tables, lines + failed)
                 options.write.write_text(f"{made}\n{kept}" if kept else made, encoding="utf-8")
     if comparisons:
-        for table in tables:
+        if options.write == DOCUMENT:
+            RECORD.write_text(raw(comparisons, lines))
+        print_table(ratio_table(comparisons))
+        for table in tables[1:]:
             print_table(table)
         print("\n".join([*lines, *(f"FAILED {line}" for line in wrong)]))
     return stop.status or (1 if wrong else 0)

@@ -60,7 +60,11 @@ namespace {
 py::typing::Dict<py::str, py::object> build_info() {
   py::typing::Dict<py::str, py::object> info;
   info["version"] = RIBBIT_VERSION;
-  info["compiler"] = __VERSION__;
+#ifdef __clang__
+  info["compiler"] = __VERSION__;  // "Clang 19.1.0 ..."
+#else
+  info["compiler"] = "GCC " __VERSION__;
+#endif
   info["panel_rows"] = cpu::kPanel;
   return info;
 }

@@ -1,4 +1,4 @@
-"""Command line: ``python -m ribbit demo | doctor | summary | versions | watch | --version``."""
+"""Command line: ``ribbit demo | doctor | summary | versions | watch``, or ``python -m ribbit``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         not the required one, 2 for bad usage or a summary that cannot be made, 130 after Ctrl-C.
     """
     parser = argparse.ArgumentParser(
-        prog="python -m ribbit",
+        prog="ribbit",
         description="Ribbit: a native sampler for Bayesian neural networks.",
     )
     parser.add_argument("--version", action="version", version=f"ribbit {version()}")
@@ -50,7 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     demo.add_argument(
         "--seed", type=int, default=0, metavar="N", help="seed of the chains (default: 0)"
     )
-    commands.add_parser("doctor", help="print versions and run a self-test; exit code 0 or 1")
+    commands.add_parser(
+        "doctor",
+        help="print versions and run a self-test; exit code 0 or 1",
+        description="Print versions, compare random numbers, a gradient and a run with known "
+        "answers, and look for a GPU. Exit code 1 if a check fails.",
+    )
     saved = commands.add_parser(
         "summary",
         help="whether a run on the disk has converged, or a fit has ended",
@@ -75,7 +80,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--every", type=float, default=5.0, metavar="SECONDS", help="default: %(default)s"
     )
     watched.add_argument("--once", action="store_true", help="look once")
-    commands.add_parser("versions", help="print versions and facts about the machine")
+    commands.add_parser(
+        "versions",
+        help="print versions and facts about the machine",
+        description="Print versions and facts about the machine, for a bug report.",
+    )
     options = parser.parse_args(arguments)
     if options.command is None:
         parser.print_help()
@@ -166,6 +175,11 @@ def _plain(message: Warning | str, category: type[Warning], *_: object, **__: ob
     return f"{category.__name__}: {message}\n"
 
 
-if __name__ == "__main__":
+def command() -> None:
+    """Run the command line and exit."""
     warnings.formatwarning = _plain
     sys.exit(main())
+
+
+if __name__ == "__main__":
+    command()

@@ -77,7 +77,7 @@ def test_figures_are_those_of_their_pages():
     table = (ROOT / "docs/developer/benchmarks.md").read_text(encoding="utf-8")
     ratios = []
     for line in (
-        table.partition("## Ribbit and the best rival")[2].partition("\n## ")[0].split("\n")
+        table.partition("## Ribbit and the best other library")[2].partition("\n## ")[0].split("\n")
     ):
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) > 7 and cells[1] not in (

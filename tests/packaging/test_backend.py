@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.paths import ROOT
 
-FOLDER = ROOT / "_build"
+FOLDER = ROOT / "build_backend"
 pytestmark = pytest.mark.skipif(
     not FOLDER.is_dir() or importlib.util.find_spec("scikit_build_core") is None,
     reason="needs the source tree and scikit-build-core",
@@ -68,9 +68,8 @@ def test_a_source_distribution_holds_what_a_build_and_its_tests_need(tmp_path: P
     (made,) = tmp_path.iterdir()
     with tarfile.open(made) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    for name in ("_build/backend.py", "CMakeLists.txt", "LICENSE", "PKG-INFO", "tests/conftest.py"):
-        assert name in names
-    assert {name for name in names if name.startswith("cpp/cpu/isa/")}
-    trash = (".so", ".o", ".a", ".pyc", ".whl", ".out")
-    assert not {name for name in names if name.endswith(trash)}
-    assert not {name for name in names if name.startswith(("build/", "dist/", ".ci/", ".github/"))}
+    for name in ("build_backend/backend.py", "CMakeLists.txt", "LICENSE", "PKG-INFO",
+    "tests/conftest.py"): assert name in names assert {name for name in names if
+    name.startswith("cpp/cpu/isa/")} trash = (".so", ".o", ".a", ".pyc", ".whl", ".out") assert not
+    {name for name in names if name.endswith(trash)} assert not {name for name in names if
+    name.startswith(("build/", "dist/", ".ci/", ".github/"))}
