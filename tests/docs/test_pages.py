@@ -76,12 +76,14 @@ def test_numbers_are_compared_with_a_tolerance(shown, got, same):
 
 
 def test_missing_packages_are_reported(tmp_path, monkeypatch):
-    page = write(tmp_path, "```python\nimport jax\n```\n")
+    page = write(tmp_path, "```python\nimport jax\n```\n```python\njax.jit\n```\n")
     find = pages.importlib.util.find_spec
     monkeypatch.setattr(
         pages.importlib.util, "find_spec", lambda name: None if name == "jax" else find(name)
     )
     assert pages.run(page)[1] == ["jax"]
+    with pytest.raises(NameError):
+        pages.run(write(tmp_path, "```python\njax.jit\n```\n"))
 
 
 def test_a_block_says_what_it_imports(tmp_path):

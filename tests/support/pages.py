@@ -42,7 +42,7 @@ def blocks(page: Path) -> list[Block]:
 def run(page: Path) -> tuple[dict[str, object], list[str]]:
     """Run a page in the current folder; return its names and the packages that are missing.
 
-    Blocks that need a missing package do not run.
+    Blocks that need a missing package do not run, nor do blocks that use their names.
 
     Raises
     ------
@@ -58,8 +58,13 @@ def run(page: Path) -> tuple[dict[str, object], list[str]]:
             continue
         out = io.StringIO()
         code = "\n" * block.line + block.code  # so that a traceback names the line of the page
-        with contextlib.redirect_stdout(out):
-            exec(compile(code, str(page), "exec"), names)
+        try:
+            with contextlib.redirect_stdout(out):
+                exec(compile(code, str(page), "exec"), names)
+        except NameError:
+            if not missing:
+                raise
+            continue
         if block.output is not None:
             shown, got = block.output, out.getvalue()
             assert same_output(shown, got), f"{page.name} shows\n{shown}\nand prints\n{got}"
