@@ -8,11 +8,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 
 import ribbit as rb
+from tests.support import pages
 from tests.support.paths import ROOT
 from tests.support.rooms import ROOMS
 from tools.site_links import faults
@@ -47,6 +49,27 @@ def test_the_density_of_ones_own_is_sampled() -> None:
     assert isinstance(draws, rb.Draws)
     assert draws.summary().converged is True
     assert np.all(np.abs(draws.positions.reshape(-1, 2).mean(axis=0) - [0.0, 1.0]) < [0.43, 0.56])
+
+
+@pytest.mark.filterwarnings("ignore::ribbit.errors.RibbitWarning")  # two draws
+def test_the_page_on_gpus_runs(
+    device: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU, or on the CPU that emulates one with fewer rows and draws."""
+    text = (DOCS / "guide/gpu.md").read_text(encoding="utf-8")
+    for page, here in {
+        "toy_regression(1000,": "toy_regression(40,",
+        "(50, 50)": "(5,)",
+        "sample(500, chains=64,": "sample(2, warmup=2, chains=2,",
+    }.items():
+        assert page in text
+        text = text.replace(page, here)
+    (tmp_path / "gpu.md").write_text(text)
+    monkeypatch.setitem(sys.modules, "cupy", device)
+    monkeypatch.setattr(pages, "is_missing", lambda name: False)
+    names, _ = pages.run(tmp_path / "gpu.md")
+    assert not isinstance(names["draws"].positions, np.ndarray)
+    assert names["p"].mean.shape == (40,)
 
 
 def test_the_lines_on_many_machines_run(tmp_path: Path) -> None:
