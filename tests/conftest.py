@@ -73,7 +73,6 @@ FULL = (
     "backends/cuda",
     "bad_input",
     "docs/test_site_pages.py",
-    "docs/test_sklearn_page.py",
     "durability",
     "gates/test_mclmc.py",
     "gates/test_mclmc_functions.py",

@@ -222,8 +222,8 @@ def page(found: Sequence[Counts]) -> str:
         "# The device's workloads, by count",
         "",
         "Written by `python -m benchmarks.paper --write`. **By count, not measured.** A time in "
-        "these tables is a model's; what an H200 took is in [Arrays in device memory]"
-        "(gpu.md#measured-on-an-h200).",
+        "these tables is a model's; what an H200 took is in [GPU report]"
+        "(gpu_report.md#measured-on-an-h200).",
         "",
         "How it is counted. Launches: of the present host code, on a device that writes down name, "
         "grid and arguments and runs nothing (`tests/support/cuda/recorder`). Instructions: PTX of "

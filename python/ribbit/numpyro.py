@@ -291,7 +291,8 @@ class RibbitKernel(MCMCKernel):  # type: ignore[misc]
             )
         new, info = self._sampler.step(at)
         self._states[int(slot)] = new
-        values = {n: np.asarray(info[n], d) for n, d in self._real().items()}
+        with np.errstate(over="ignore"):  # energies of a diverging step in float32
+            values = {n: np.asarray(info[n], d) for n, d in self._real().items()}
         out = {"position": np.asarray(new.position), **values}
         # A chain of its own has no axis of chains in NumPyro.
         return {n: v[0] for n, v in out.items()} if single else out

@@ -7,7 +7,7 @@ from tests.support import pages
 from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs"
-ELSEWHERE = {"runs", "scale", "next"}  # test_site_pages.py and test_readme.py run these
+ELSEWHERE = {"next"}  # test_readme.py runs it
 PAGES = sorted(
     page
     for folder in ("start", "guide", "methods")

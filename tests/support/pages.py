@@ -11,13 +11,14 @@ import io
 import re
 from pathlib import Path
 
-__all__ = ["Block", "blocks", "run", "same_output"]
+__all__ = ["Block", "blocks", "is_missing", "run", "same_output"]
 
 _BLOCK = re.compile(r"```python\n(.*?)```(?:\s*```text\n(.*?)```)?|<!-- run\n(.*?)-->", re.DOTALL)
 _NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
 _SECONDS = re.compile(r"seconds +[\d.]+|[\d.]+ (?:seconds|s\b)")
 OPTIONAL = (
-    "blackjax|dask|jax|joblib|laplace|matplotlib|mpi4py|numpyro|pandas|pymc|ray|sklearn|torch|zarr"
+    "blackjax|cupy|dask|jax|joblib|laplace|mapie|matplotlib|mpi4py|numpyro|pandas|pymc|ray|"
+    "sklearn|torch|xarray|zarr"
 )
 _IMPORT = re.compile(rf"^\s*(?:import|from) ({OPTIONAL})\b|\brb\.(jax|numpyro|pymc|torch)\b", re.M)
 
@@ -52,7 +53,7 @@ def run(page: Path) -> tuple[dict[str, object], list[str]]:
     names: dict[str, object] = {"__name__": "__main__"}
     missing: set[str] = set()
     for block in blocks(page):
-        absent = [name for name in block.needs if importlib.util.find_spec(name) is None]
+        absent = [name for name in block.needs if is_missing(name)]
         missing.update(absent)
         if absent:
             continue
@@ -69,6 +70,13 @@ def run(page: Path) -> tuple[dict[str, object], list[str]]:
             shown, got = block.output, out.getvalue()
             assert same_output(shown, got), f"{page.name} shows\n{shown}\nand prints\n{got}"
     return names, sorted(missing)
+
+
+def is_missing(name: str) -> bool:
+    """Return True if a package is not installed, or if CuPy has no GPU."""
+    if importlib.util.find_spec(name) is None:
+        return True
+    return name == "cupy" and not importlib.import_module(name).is_available()
 
 
 def same_output(shown: str, got: str) -> bool:

@@ -112,7 +112,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         and the data are then those of all ranks, every evaluation is made by all of them, and the
         draws are the same bits on each rank and for every number of ranks. For data in host
         memory; `standardize`, ``marginalize="last_layer"``, ``init="ensemble"`` and Laplace
-        approximations are refused. See ``docs/guide/scale.md``.
+        approximations are refused. See ``docs/guide/parallel.md``.
     shards : int, optional
         Into how many runs of rows gradients are cut, 1 to 16; their sums are added by a fixed tree.
         Default: by N and P, or 16 with a group. The bits of draws depend on it, in rounding alone.
