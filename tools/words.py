@@ -76,7 +76,7 @@ FOR_USERS = {r"devices?": "GPU"}
 STARTS = r"(?:Of|What|Which|Where|Who|Whose|Whom)\b(?! course)"
 
 _CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
-_END = re.compile(r"(?<=[.!?])[\"')\]*]*\s+(?=[\"'(\[*]*[A-Z0-9])")
+_END = re.compile(r"(?<=[.!?])[\"')\]*]*\s+(?=[\"'(\[*]*[A-Z0-9]|[\"'])")
 _FENCE = re.compile(r"\s*(`{3,}|~{3,}|:{3,})(.*)")
 _PROSE = re.compile(r"\{(?:note|tip|warning|important|admonition|seealso|dropdown)\}")
 _ITEM = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+")

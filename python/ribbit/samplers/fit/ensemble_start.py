@@ -51,7 +51,7 @@ class EnsembleStart:
     Parameters
     ----------
     learning_rate : float
-        Of Adam.
+        Learning rate of Adam.
     batch_size : int
         Rows per step; all rows if there are fewer.
     max_steps : int

@@ -78,9 +78,9 @@ class MCLMC(Sampler):
         tempered prior. "adapt": the variances of each chain in warmup. "layers": one scale for each
         array of weights or biases, found per chain in warmup from its positions and gradients.
         "inputs": as "layers", and for each layer of up to 64 inputs also a matrix, shared by its
-        units, that whitens their weights. It is found in the first 60 % of warmup, and needs the
-        target's ``parameter_blocks`` (a posterior in host memory) and ``adjusted=False``. "auto":
-        None if adjusted, if a step or length is given, or if the target has no
+        units, that whitens their weights. It is found in the first 60 % of warmup. It needs
+        ``adjusted=False`` and the target's ``parameter_blocks`` (a posterior in host memory).
+        "auto": None if adjusted, if a step or length is given, or if the target has no
         ``parameter_groups``. Else "layers", or "inputs" if possible and the target's
         ``noise_floor`` is at least 0.05, as for ``HeteroscedasticGaussian(min_sd=0.05)``. With a
         lower floor "inputs" predicts most rows better and outliers worse.

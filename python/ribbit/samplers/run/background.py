@@ -97,9 +97,9 @@ class BackgroundRun:
     def progress(self) -> dict[str, Any]:
         """The dict that a ``progress`` callable of ``sample`` gets, and "running".
 
-        Keys include "phase" ("starting", "fitting" a start, "warmup", "sampling"), "done" and
-        "total" steps (with ``until=`` the total is a guess), "draws" per chain, "acceptance_rate"
-        of each chain, "elapsed" and "eta" (time left; None if unknown) in seconds.
+        Keys include "phase" ("starting", "fitting" a start, "warmup", "sampling"), "draws" per
+        chain and "acceptance_rate" of each chain. "done" and "total" count steps (with ``until=``
+        the total is a guess). "elapsed" and "eta" (time left; None if unknown) are in seconds.
         """
         found: dict[str, Any] = {
             "title": self._name,

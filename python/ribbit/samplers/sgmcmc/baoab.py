@@ -40,7 +40,7 @@ class BAOAB(Stepping, Sampler):
 
     This is the BAOAB splitting (Leimkuhler and Matthews 2013), observed at the points where it
     takes gradients. There is no accept step. With all rows in every batch, positions of a Gaussian
-    are exact for every stable h, and other targets have an error of order h^2. With minibatches, a
+    are exact for every stable h. Other targets have an error of order h^2. With minibatches, a
     random order of batches is used forwards, then backwards (Paulin, Whalley, Chada and Leimkuhler
     2025). Their noise then cancels up to order h^2; independent batches would heat the chain by
     order h.
