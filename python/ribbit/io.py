@@ -1,4 +1,4 @@
-"""Draws and fits read from files, with what they need to predict and to go on."""
+"""Reading draws and fits from files."""
 
 from __future__ import annotations
 
@@ -36,39 +36,37 @@ Fit: TypeAlias = MeanField | DropoutFit | EnsembleFit | SWAGFit | LaplaceFit
 
 
 def load(path: str | os.PathLike[str], *, rescue: bool = False) -> Draws | Fit:
-    """Read draws or a fit from a file, or from the folder of a run.
+    """Return draws or a fit from a file, or from the folder of a run.
 
-    A file is what :meth:`ribbit.Draws.save` or ``save`` of a fit wrote. Its arrays come back as
-    NumPy arrays. ``predict``, ``draws``, ``resume`` and ``init`` work as on what was saved.
+    Files are written by :meth:`ribbit.Draws.save` and by ``save`` of a fit. Arrays are read as
+    NumPy arrays. The result predicts and resumes like the one that was saved.
 
-    A folder is what ``sample(store=)`` or ``fit(store=)`` writes, also while the run goes on. What
-    the last checkpoint counts is there; later draws are seen when it is loaded again.
-    ``draws.positions`` and ``draws.stats`` are read from the folder as they are used, and every
-    file is checked against its checksum.
+    Folders are written by ``sample(store=)`` and ``fit(store=)``. You can load a folder during the
+    run: the result has the draws up to the last checkpoint. ``draws.positions`` and ``draws.stats``
+    are read from the folder on use, and every file is compared with its checksum.
 
     Parameters
     ----------
     path
-        Of the file or the folder.
+        Path of the file or folder.
     rescue : bool
-        Of a damaged run in a folder, return the draws before the damage.
+        For a damaged folder, return the draws before the damage.
 
     Returns
     -------
     Draws, MeanField, DropoutFit, EnsembleFit, SWAGFit or LaplaceFit
-        With ``complete=False`` if a run in a folder has not ended. Rescued draws that are not all
-        have no state to go on from.
+        With ``complete=False`` if a run in a folder has not ended. Rescued draws cannot be resumed
+        if some are missing.
 
     Raises
     ------
     FileNotFoundError
         If there is no such file, or the folder has no run.
     DataError
-        A ValueError: the file is damaged, cut short, of another format or of a newer version, or
-        holds what no run can have left there. Of a folder, damage to draws that are never read is
-        not looked for.
+        A ValueError: the file is damaged, truncated, of another format or a newer version, or has
+        invalid contents. In a folder, damage to draws is found when they are read.
     MemoryError
-        If the arrays of a file do not fit into the memory that is free.
+        If the arrays of a file do not fit into free memory.
     ImportError
         For a folder, without ``pip install "ribbit[store]"``.
 

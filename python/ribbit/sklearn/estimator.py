@@ -35,7 +35,7 @@ _MOST_ROWS = 1e12  # that weights may stand for: squares of their gradients over
 
 
 class BNN(BaseEstimator):
-    """Base of the estimators; see them for the parameters."""
+    """Base class of the estimators."""
 
     def __init__(
         self,
