@@ -111,8 +111,8 @@ def posterior(
     Warns
     -----
     ModuleWarning
-        If outputs look like probabilities or rates, but the likelihood takes logits or logarithms;
-        for weights of several dtypes, or of 16 bits; for a Dataset with random rows; for a
+        If outputs look like probabilities or rates, but the likelihood takes logits or logarithms.
+        For weights of several dtypes, or of 16 bits. For a Dataset with random rows, or a
         DataLoader with ``drop_last=True`` that drops some.
     PriorWarning
         If a pattern of `prior` never applies, because an earlier one matches all its parameters.

@@ -36,10 +36,10 @@ class SGLD(Stepping, Sampler):
         A :class:`ribbit.protocols.LogDensity`, with ``num_rows`` for minibatches.
     step_size : float or "auto"
         eps, multiplied by the schedule. "auto": found by short pilot runs (about a second on small
-        networks) from ``target.init``: the largest power of two (times the prior's mean variance)
-        whose mean energy exceeds that at a quarter of the step size by at most 2 % of P/2. It
-        depends on target, options and seed alone; ``draws.summary()`` shows it. Not with a
-        preconditioner, which moves in warmup.
+        networks) from ``target.init``. It is the largest power of two (times the prior's mean
+        variance) with a mean energy at most 2 % of P/2 above the mean energy at a quarter of the
+        step size. It depends on target, options and seed alone; ``draws.summary()`` shows it. Not
+        with a preconditioner, which moves in warmup.
     batch_size : int or None
         Largest number of rows per step, drawn without replacement within an epoch of ceil(N /
         batch_size) batches. Batches differ by at most one row; each is scaled by its own N/n. None:
