@@ -38,7 +38,6 @@ NOT_YET = {
     "docs/index.md": "written anew with the site",
     "docs/methods/*": "written anew with the method pages",
     "docs/start/*": "written anew with the beginner path",
-    "python/ribbit/*": "docstrings and messages come next",
 }
 
 # Phrase and plain alternative. A space stands for any white space; case does not matter.
@@ -79,7 +78,7 @@ _CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
 _END = re.compile(r"(?<=[.!?])[\"')\]*]*\s+(?=[\"'(\[*]*[A-Z0-9]|[\"'])")
 _FENCE = re.compile(r"\s*(`{3,}|~{3,}|:{3,})(.*)")
 _PROSE = re.compile(r"\{(?:note|tip|warning|important|admonition|seealso|dropdown)\}")
-_ITEM = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+")
+_ITEM = re.compile(r"^\s*(?:[-*+]|\d+[.)])\s+")
 
 
 class Finding(NamedTuple):

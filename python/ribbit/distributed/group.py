@@ -292,7 +292,7 @@ class Group:
             rank = next(r for r, head in enumerate(heads) if head[1] & _FAILED)
             said = texts[rank].rstrip(b"\0").decode(errors="replace")
             raise GroupError(
-                f"[Group] expected all {self.size} ranks to go on, got an error on rank {rank}: "
+                f"[Group] expected all {self.size} ranks to continue, got an error on rank {rank}: "
                 f"{said}"
             )
         done = [head[0] for head in heads]

@@ -69,8 +69,8 @@ class _Mpi:
                 self._told = True
                 print(
                     f"[Group] rank {self.rank} of {self.size} has waited {PATIENCE:g} s for the "
-                    "others, and goes on waiting: posteriors, runs, fits and gradients of a group "
-                    "are calls that every rank has to make",
+                    "others, and keeps waiting: every rank has to make the same calls of "
+                    "posteriors, runs, fits and gradients",
                     file=sys.stderr,
                     flush=True,
                 )

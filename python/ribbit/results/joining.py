@@ -35,8 +35,8 @@ _FREE |= {"monitored", "faults", "caller"}
 def concatenate(draws: Sequence[Draws], axis: str = "draws") -> Draws:
     """Join draws of consecutive runs, or chains of several runs.
 
-    Positions and statistics are bit-identical to those of one longer run; predictions collected
-    while sampling agree up to rounding.
+    One longer run would give bit-identical positions and statistics, and the same predictions up to
+    rounding.
 
     Parameters
     ----------

@@ -304,7 +304,7 @@ class LaplaceFit(Fit):
         if not self.factor.size:
             raise ValueError(
                 f"[{name}] expected a fit with a covariance, got one that was interrupted before: "
-                "go on with fit(0, resume=fit), or fit(0, init=fit.mean)"
+                "continue with fit(0, resume=fit), or fit(0, init=fit.mean)"
             )
 
     def _drawn(self, ids: npt.NDArray[np.uint32], seed: int) -> npt.NDArray[Any]:

@@ -132,8 +132,7 @@ class BNN(BaseEstimator):
         for option in options:
             if option not in known:
                 raise ValueError(
-                    f"[{name}] expected options among those of {kind.__name__}, {known}, got "
-                    f"{option!r}"
+                    f"[{name}] expected options of {kind.__name__}, {known}, got {option!r}"
                 )
         return plan
 

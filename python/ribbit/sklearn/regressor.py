@@ -227,8 +227,8 @@ class BNNRegressor(RegressorMixin, BNN):
             if scale.size > 1 and np.ptp(scale) > 1e-6 * scale.max():
                 raise ValueError(
                     f"[{name}] expected noise='varying' or 'constant' for y of {scale.size} "
-                    f"columns, got {known!r}: one known sd is none for columns of other units, so "
-                    "give a sequence with one for each"
+                    f"columns, got {known!r}: columns in different units need a sequence with one "
+                    "sd for each"
                 )
             return Gaussian(known / float(scale[0]))
         if checks.choice(name, "noise", self.noise, ("varying", "constant")) == "constant":

@@ -25,7 +25,7 @@ _TWICE = (
 )
 _FORWARD = (
     "[torch_log_density] expected derivatives in reverse mode (torch.func.grad, backward), got "
-    "forward mode (jvp, jacfwd, hessian), which the native log density has not"
+    "forward mode (jvp, jacfwd, hessian), which the native log density does not have"
 )
 _targets: weakref.WeakValueDictionary[int, LogDensity]
 _numbers = itertools.count()

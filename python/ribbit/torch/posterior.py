@@ -134,7 +134,7 @@ def posterior(
         raise TypeError(f"[{name}] expected module as a torch.nn.Module, got {got}")
     if not any(p.requires_grad for p in module.parameters()):
         raise ValueError(
-            f"[{name}] expected a module with parameters that want a gradient, got "
+            f"[{name}] expected a module with parameters that require a gradient, got "
             f"{type(module).__name__} with none"
         )
     chosen = dtype_of(name, module, dtype)
@@ -206,7 +206,7 @@ def _differentiates(target: ModuleDensity) -> bool:
         if target._vmap:
             return False
         raise TypeError(
-            f"[posterior] expected a module that torch.func.grad knows, got "
+            f"[posterior] expected a module that torch.func.grad supports, got "
             f"{type(target.module).__name__}: {error}"
         ) from error
     return True

@@ -138,7 +138,7 @@ class ModulePredictive(ModuleDensity):
                     place = out[first : first + len(block), low : low + len(part)]
                     if found.shape != place.shape:
                         raise ShapeError(
-                            f"[{function}] x must have rows like those of the data, got shape "
+                            f"[{function}] x must have rows like the data, got shape "
                             f"{tuple(rows.shape)}, which the module turns to {found.shape[1:]}"
                         )
                     place[...] = found

@@ -140,9 +140,9 @@ class LaplaceApproximation:
         self._first, self._size = target.subset_size(name, subset)
         if self._size > _MOST:
             other = (
-                ": subset='last_layer' takes those of the last layer alone"
+                ": subset='last_layer' takes the last layer alone"
                 if subset == "all"
-                else ", those of the last layer"
+                else " in the last layer"
             )
             raise ValueError(
                 f"[{name}] expected at most {_MOST} parameters, got {self._size}{other}"
@@ -353,7 +353,7 @@ class LaplaceApproximation:
                     raise
                 guard.check_terminated()
                 words = "resume=fit" if state is not None else "init=fit.mean"
-                on = way_on(store) or f"go on with fit(0, {words})"
+                on = way_on(store) or f"continue with fit(0, {words})"
                 warn(
                     f"[{name}] interrupted before there was a covariance; returning the weights so "
                     f"far ({on})",

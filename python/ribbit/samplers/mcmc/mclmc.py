@@ -340,10 +340,9 @@ class MCLMC(Sampler):
             sizes, lengths, scales and integrator are taken from them, not from this sampler. Not
             changed; the random numbers are those that ``resume=draws`` would use.
         num_steps : int, optional
-            Short steps of each chain, a multiple of 100, at least 1,000. The default is a tenth of
-            the steps of the draws and their warmup, at least 2,000. Each chain also makes a tenth
-            as many steps of its own size. With four chains the default detects a bias of about one
-            sd.
+            Number of short steps of each chain, a multiple of 100, at least 1,000. Default: a tenth
+            of the steps of draws and warmup, at least 2,000. Each chain also makes a tenth as many
+            steps of its own size. With four chains the default detects a bias of about one sd.
         progress : bool, callable or None
             As in :meth:`sample`.
 

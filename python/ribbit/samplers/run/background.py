@@ -41,12 +41,11 @@ _lock = threading.Lock()
 class BackgroundRun:
     """A run in a thread of its own, started by :meth:`ribbit.Sampler.start`.
 
-    Its draws are bit-identical to those of ``sampler.sample(...)`` with the same arguments. As a
-    context manager it is stopped at the end of the block. Ctrl-C in the main thread does not stop
-    it. A target has one such run at a time. Runs of several targets share the threads of the native
-    code, which slows each down. When the process ends, also by SIGTERM, the run ends after the
-    current step. Draws that you have not taken are then lost, unless they are in a folder
-    (``store=``).
+    ``sampler.sample(...)`` with the same arguments gives bit-identical draws. As a context manager
+    it is stopped at the end of the block. Ctrl-C in the main thread does not stop it. A target has
+    one such run at a time. Runs of several targets share the threads of the native code, which
+    slows each down. When the process ends, also by SIGTERM, the run ends after the current step.
+    Draws that you have not taken are then lost, unless they are in a folder (``store=``).
 
     Examples
     --------
@@ -202,7 +201,7 @@ class BackgroundRun:
 
     def __repr__(self) -> str:
         if self._pid != os.getpid():
-            return f"BackgroundRun({self._name}: goes on in another process)"
+            return f"BackgroundRun({self._name}: runs in another process)"
         if self.running:
             found = self.progress
             known = "chains" in found
@@ -292,7 +291,7 @@ class BackgroundRun:
             found = self.progress
             raise TimeoutError(
                 f"[BackgroundRun.{method}] expected the run to end within {timeout:g} s, got "
-                f"{found['done']} of {found['total']} steps: it goes on"
+                f"{found['done']} of {found['total']} steps: it still runs"
             )
         if not _alive:
             sigterm.put_back()
@@ -330,7 +329,7 @@ class BackgroundRun:
         if self._pid != os.getpid():
             raise RuntimeError(
                 f"[BackgroundRun.{method}] expected the process that started the run, got a fork "
-                "of it: the run goes on there, and its draws come from there"
+                "of it: the run continues there, and its draws come from there"
             )
 
 

@@ -528,8 +528,8 @@ class Sampler(ABC):
         if isinstance(init, Draws):
             raise TypeError(
                 f"[{name}] expected init as positions, a fit or 'ensemble', got Draws: "
-                "resume=draws goes on with a run, init=draws.positions[:, -1] begins another where "
-                "it ended"
+                "resume=draws continues a run, init=draws.positions[:, -1] starts another where it "
+                "ended"
             )
         if callable(getattr(init, "_starts", None)):
             init = starts(name, init, ids, seed)

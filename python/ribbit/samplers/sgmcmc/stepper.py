@@ -239,9 +239,9 @@ class Stepper:
             found = state.step_size
             if found is None or not (found == found[0]).all():
                 raise ValueError(
-                    f"[{function}] expected a state with the one step size that a pilot found, got "
-                    f"{'none' if found is None else 'several'}: step_size='auto' goes on with its "
-                    "own runs (give the number, or start anew with init=state.position)"
+                    f"[{function}] expected a state with one step size that pilot runs found, got "
+                    f"{'none' if found is None else 'several'}: step_size='auto' resumes only its "
+                    "own runs (give the number, or start again with init=state.position)"
                 )
         elif state.step_size is not None:
             state = dataclasses.replace(state, step_size=None)  # this sampler's own
