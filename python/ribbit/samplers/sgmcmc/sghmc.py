@@ -25,11 +25,11 @@ __all__ = ["SGHMC"]
 class SGHMC(Stepping, Sampler):
     """Stochastic gradient Hamiltonian Monte Carlo in its friction form (Chen et al. 2014, eq. 15).
 
-    Every step is v = (1 - a) v + eps g + sqrt(2 a eps) xi; theta += v, with the gradient g of the
-    log density estimated on a minibatch (likelihood scaled by N/n), friction a and standard normal
-    xi. The estimate of the gradient noise is zero. There is no accept step: the draws are biased by
-    the step size and by the noise of the minibatches. The sd of v is sqrt(eps). If a schedule
-    changes eps, v is multiplied by the root of the ratio.
+    Every step is v = (1 - a) v + eps g + sqrt(2 a eps) xi; theta += v. Here g is the gradient of
+    the log density estimated on a minibatch (likelihood scaled by N/n), a the friction and xi
+    standard normal. The estimate of the gradient noise is zero. There is no accept step: the draws
+    are biased by the step size and by the noise of the minibatches. The sd of v is sqrt(eps). If a
+    schedule changes eps, v is multiplied by the root of the ratio.
 
     Parameters
     ----------
