@@ -1,4 +1,4 @@
-"""Ribbit: a native sampler for Bayesian neural networks."""
+"""Ribbit: Bayesian neural networks by MCMC and approximations, with a native core."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -156,7 +156,7 @@ def __dir__() -> list[str]:
 
 
 def show_versions() -> None:
-    """Print the versions, the machine and the settings that a bug report should carry.
+    """Print versions, machine and settings for a bug report.
 
     Examples
     --------

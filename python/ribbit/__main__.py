@@ -58,9 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     saved = commands.add_parser(
         "summary",
-        help="whether a run on the disk has converged, or a fit has ended",
+        help="whether a run in a folder has converged, or a fit has ended",
         description="Print draws.summary() or fit.summary() of the folder of a run (also while it "
-        "goes on), or of a file that save wrote. Exit code 2 if it cannot be read.",
+        "runs), or of a file that save wrote. Exit code 2 if it cannot be read.",
     )
     saved.add_argument("path", metavar="PATH", help="folder of a run, file of draws or of a fit")
     saved.add_argument(
@@ -71,11 +71,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     watched = commands.add_parser(
         "watch",
-        help="a run on the disk while it goes on",
+        help="a run in a folder, while it runs",
         description="Print progress, acceptance, divergences and time left of the run in a folder, "
         "and its summary at the end.",
     )
-    watched.add_argument("path", metavar="FOLDER", help="what store= was given")
+    watched.add_argument("path", metavar="FOLDER", help="folder given as store=")
     watched.add_argument(
         "--every", type=float, default=5.0, metavar="SECONDS", help="default: %(default)s"
     )

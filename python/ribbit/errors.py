@@ -1,6 +1,6 @@
 """Exceptions and warnings of Ribbit.
 
-Exceptions are ``TypeError`` or ``ValueError``; all read ``[function] expected ..., got ...``.
+Exceptions are a ``TypeError`` or ``ValueError`` with the form ``[function] expected ..., got ...``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ShapeError(ValueError):
 
 
 class DTypeError(TypeError):
-    """An array has the wrong kind or dtype, or lives in the wrong library or memory.
+    """An array has the wrong type or dtype, or is in the wrong library or memory.
 
     Examples
     --------
@@ -67,9 +67,9 @@ class DataError(ValueError):
 
 
 class KindError(TypeError, AttributeError):
-    """A prediction has no such statistic, because its likelihood is of another kind.
+    """A prediction has no such statistic, because its likelihood has another kind.
 
-    An AttributeError too, so that ``hasattr(prediction, "mean")`` is False and does not raise.
+    Also an AttributeError, so that ``hasattr(prediction, "mean")`` is False and does not raise.
 
     Examples
     --------
@@ -90,7 +90,7 @@ class KindError(TypeError, AttributeError):
 
 
 class MissingError(ValueError, AttributeError):
-    """A prediction does not have a statistic, because nothing that it needs was kept.
+    """A prediction lacks a statistic, because the draws that it needs were not kept.
 
     Examples
     --------
@@ -109,7 +109,7 @@ class MissingError(ValueError, AttributeError):
 
 
 class GroupError(ValueError):
-    """The ranks of a group do not fit each other, or one has failed; raised on every one.
+    """The ranks of a group do not match, or one has failed; raised on every rank.
 
     Examples
     --------
@@ -119,7 +119,7 @@ class GroupError(ValueError):
 
 
 class RibbitWarning(UserWarning):
-    """Base of every warning of the library: a result may be wrong, incomplete or useless.
+    """Base class of all warnings: a result may be wrong, incomplete or useless.
 
     Examples
     --------
@@ -169,7 +169,7 @@ class FitWarning(RibbitWarning):
 class ScaleWarning(RibbitWarning):
     """Inputs or targets are far from the unit scale that a shared prior is meant for.
 
-    Also if a few far cells flatten a column that is standardized.
+    Also if a few extreme values flatten a standardised column.
 
     Examples
     --------
@@ -186,7 +186,7 @@ class ScaleWarning(RibbitWarning):
 
 
 class NoiseWarning(RibbitWarning):
-    """A noise sd vanishes, or may: targets take few values, or have nearly no noise.
+    """A noise sd vanishes or may vanish: y takes few values, or has nearly no noise.
 
     Examples
     --------
@@ -202,7 +202,7 @@ class NoiseWarning(RibbitWarning):
 
 
 class ModuleWarning(RibbitWarning):
-    """A PyTorch module or its DataLoader means something else than the posterior that it becomes.
+    """A PyTorch module or DataLoader differs in meaning from the posterior made from it.
 
     Examples
     --------
@@ -212,7 +212,7 @@ class ModuleWarning(RibbitWarning):
 
 
 class PrecisionWarning(RibbitWarning):
-    """Products are computed with less than float32's accuracy where that may matter.
+    """Products are less accurate than float32, which may matter.
 
     Examples
     --------
@@ -222,7 +222,7 @@ class PrecisionWarning(RibbitWarning):
 
 
 class PriorWarning(RibbitWarning):
-    """A prior that was given has no parameter left: one that stands before it has them all.
+    """A prior applies to no parameter, because an earlier pattern matches all of them.
 
     Examples
     --------
@@ -239,25 +239,26 @@ class PriorWarning(RibbitWarning):
 
 
 class NonFiniteError(ValueError):
-    """A run has left the finite numbers.
+    """A parameter of a run or fit became infinite or NaN.
 
     Attributes
     ----------
     state
-        The last finite state of the run, or the fit so far; ``resume=error.state`` goes on from
+        The last finite state of the run, or the fit so far; ``resume=error.state`` continues from
         it. Its parameters may be very large already.
     step : int
-        The step, counted from 0 over the whole run, that left a parameter not finite.
+        The step with the first infinite or NaN parameter, counted from 0 over the whole run.
     step_size : float
         Step size or learning rate of that step.
     largest_gradient : float
-        Largest finite absolute component of that step's gradient; infinity when there is none.
+        Largest finite absolute component of that step's gradient; infinity if no component is
+        finite.
     chain : int or None
-        Id of the first chain, or number of the first member, that it left.
+        Id of the first such chain, or number of the first such member.
     draws : Draws or None
-        Of a sampler: the draws before. They end with a draw; the state is as far as the run came.
+        For a sampler: the draws so far. They end with a draw; the state may be some steps further.
     fit : MeanField, DropoutFit, EnsembleFit, SWAGFit, LaplaceFit or None
-        Of a fit: the fit so far.
+        For a fit: the fit so far.
 
     Examples
     --------

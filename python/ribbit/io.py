@@ -1,4 +1,4 @@
-"""Reads draws and fits, with everything to predict and to resume, from files and folders."""
+"""Reading draws and fits from files."""
 
 from __future__ import annotations
 
@@ -36,38 +36,37 @@ Fit: TypeAlias = MeanField | DropoutFit | EnsembleFit | SWAGFit | LaplaceFit
 
 
 def load(path: str | os.PathLike[str], *, rescue: bool = False) -> Draws | Fit:
-    """Read draws or a fit from a file or from the folder of a run.
+    """Return draws or a fit from a file, or from the folder of a run.
 
-    :meth:`ribbit.Draws.save` and ``fit.save`` write a file. Its arrays are loaded as NumPy arrays.
-    ``predict``, ``draws``, ``resume`` and ``init`` work as they did before saving.
+    Files are written by :meth:`ribbit.Draws.save` and by ``save`` of a fit. Arrays are read as
+    NumPy arrays. The result predicts and resumes like the one that was saved.
 
-    ``sample(store=)`` and ``fit(store=)`` write a folder. You can load it while the run goes on:
-    the result has the draws up to the last checkpoint. Load it again to see newer draws.
-    ``draws.positions`` and ``draws.stats`` are read from the folder when you use them, and every
-    file is then checked against its checksum.
+    Folders are written by ``sample(store=)`` and ``fit(store=)``. You can load a folder during the
+    run: the result has the draws up to the last checkpoint. ``draws.positions`` and ``draws.stats``
+    are read from the folder on use, and every file is compared with its checksum.
 
     Parameters
     ----------
-    path : path-like
-        The file or the folder.
+    path
+        Path of the file or folder.
     rescue : bool
-        If the run in a folder is damaged, return the draws before the damage.
+        For a damaged folder, return the draws before the damage.
 
     Returns
     -------
     Draws, MeanField, DropoutFit, EnsembleFit, SWAGFit or LaplaceFit
-        ``complete`` is False if the run in a folder has not ended. Rescued draws have no state if
-        some were lost, so they cannot be resumed.
+        With ``complete=False`` if a run in a folder has not ended. Rescued draws cannot be resumed
+        if some are missing.
 
     Raises
     ------
     FileNotFoundError
         If the path does not exist, or the folder has no run.
     DataError
-        A ValueError. The file is damaged or incomplete, has another format or a newer version, or
-        has contents that no run can write. Damage to draws in a folder is found when they are read.
+        A ValueError: the file is damaged, truncated, of another format or a newer version, or has
+        invalid contents. In a folder, damage to draws is found when they are read.
     MemoryError
-        If the arrays of a file do not fit into the free memory.
+        If the arrays of a file do not fit into free memory.
     ImportError
         If the path is a folder and ``pip install "ribbit[store]"`` was not run.
 

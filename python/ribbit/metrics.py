@@ -1,8 +1,8 @@
-"""Scores of predictions against what was observed; NumPy only, float64, one float each.
+"""Scores of predictions against observations; each returns a float, computed in float64.
 
-Labels are integers 0 ... K-1 of shape (N,) or (N, 1). Class probabilities are (N, K); for two
-classes (N,) or (N, 1), the probability of class 1, will do. A single output may be (N,) or (N, 1)
-on either side: nothing is broadcast. Where probabilities or means stand, a Prediction will do.
+Labels are integers 0 ... K-1 of shape (N,) or (N, 1). Class probabilities are (N, K); two classes
+may also be (N,) or (N, 1), the probability of class 1. A single output may be (N,) or (N, 1) on
+either side; nothing is broadcast. You can pass a Prediction for probabilities or means.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Labels: TypeAlias = "npt.NDArray[np.int64]"
 
 
 def rmse(y: npt.ArrayLike, mean: Any) -> float:
-    """Root mean squared error over all rows and outputs.
+    """Return the root mean squared error over all rows and outputs.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def rmse(y: npt.ArrayLike, mean: Any) -> float:
 
 
 def accuracy(y: npt.ArrayLike, probs: Any) -> float:
-    """Fraction of rows whose most probable class is the label; a tie goes to the first class.
+    """Return the fraction of rows whose most probable class is the label; a tie goes to the first.
 
     Parameters
     ----------
@@ -80,19 +80,19 @@ def accuracy(y: npt.ArrayLike, probs: Any) -> float:
 
 
 def nll(y: npt.ArrayLike, probs: Any) -> float:
-    """Negative log likelihood per row: the mean of -log of the probability of the label.
+    """Return the negative log likelihood per row: the mean of -log(probability of the label).
 
     Parameters
     ----------
     y : (N,) array_like of int
     probs : (N, K) array_like, or a Prediction
-        Of a regression or counts: y holds observations, and the result is
+        For a regression or counts, y has observations, and the result is
         ``-prediction.log_likelihood(y)``.
 
     Returns
     -------
     float
-        In nats; infinite when a label was given probability 0 (nothing is clipped).
+        In nats; infinite if a label has probability 0 (nothing is clipped).
 
     Examples
     --------
@@ -109,12 +109,12 @@ def nll(y: npt.ArrayLike, probs: Any) -> float:
 
 
 def ece(y: npt.ArrayLike, probs: Any, *, bins: int = 20) -> float:
-    """Compute the expected calibration error of the top label.
+    """Return the expected calibration error of the top label.
 
-    Rows are put into `bins` bins of equal width on [0, 1] by their largest probability (a bin owns
-    its upper edge); the result is the sum over bins of rows in bin / N times the absolute
-    difference of accuracy and mean confidence (Guo et al. 2017, eq. 3; 20 bins as in Izmailov et
-    al. 2021).
+    Rows are put into `bins` bins of equal width on [0, 1] by their largest probability (a bin
+    includes its upper edge). The result is the mean over rows of the absolute difference of
+    accuracy and mean confidence in their bin (Guo et al. 2017, eq. 3; 20 bins as in Izmailov et al.
+    2021).
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def ece(y: npt.ArrayLike, probs: Any, *, bins: int = 20) -> float:
 
 
 def brier(y: npt.ArrayLike, probs: Any) -> float:
-    """Brier score: mean squared distance of the probabilities to the one-hot label.
+    """Return the Brier score: the mean squared distance of the probabilities to the one-hot label.
 
     Parameters
     ----------
@@ -153,8 +153,8 @@ def brier(y: npt.ArrayLike, probs: Any) -> float:
     Returns
     -------
     float
-        Three classes or more: the sum over classes, in [0, 2] (Brier 1950). Two classes, in either
-        form: half of that, mean (p - y)^2, in [0, 1]. Both as scikit-learn's default.
+        Three classes or more: the sum over classes, in [0, 2] (Brier 1950). Two classes: half of
+        the sum, mean (p - y)^2, in [0, 1]. Both as scikit-learn's default.
 
     Examples
     --------
@@ -170,7 +170,7 @@ def brier(y: npt.ArrayLike, probs: Any) -> float:
 
 
 def coverage(y: npt.ArrayLike, lower: npt.ArrayLike, upper: npt.ArrayLike) -> float:
-    """Fraction of observations inside their intervals, ends included.
+    """Return the fraction of observations inside their intervals, ends included.
 
     Parameters
     ----------
@@ -198,19 +198,18 @@ def coverage(y: npt.ArrayLike, lower: npt.ArrayLike, upper: npt.ArrayLike) -> fl
 
 
 def crps(y: npt.ArrayLike, p: Any) -> float:
-    """Continuous ranked probability score: mean over rows and outputs, smaller is better.
+    """Return the continuous ranked probability score, averaged over rows and outputs.
 
     E|Y - y| - E|Y - Y'| / 2 for independent Y and Y' of the predictive distribution (Gneiting and
-    Raftery 2007, eq. 21); the mean absolute error of a prediction without spread.
+    Raftery 2007, eq. 21); smaller is better. Without spread it is the mean absolute error.
 
     Parameters
     ----------
     y : (N,) or (N, K) array_like
         Observations.
     p : Prediction, or (S, N) or (S, N, K) array_like
-        A regression's mixture over draws, or S samples of y, each as likely as another: the score
-        of their distribution, larger than that of what they were drawn from by 1 / S of the
-        spread.
+        Prediction of a regression, or S samples of y. The score of samples is larger than the exact
+        one by 1 / S of the spread.
 
     Returns
     -------
@@ -220,7 +219,7 @@ def crps(y: npt.ArrayLike, p: Any) -> float:
     Raises
     ------
     TypeError, ValueError
-        If the arrays are not real, finite and of fitting shapes, or p is no Prediction of a
+        If the arrays are not real, finite and of matching shapes, or p is not a Prediction of a
         regression.
 
     Examples
@@ -251,7 +250,7 @@ def crps(y: npt.ArrayLike, p: Any) -> float:
 
 
 def auroc(label: npt.ArrayLike, score: npt.ArrayLike) -> float:
-    """Area under the ROC curve: P(score of a positive > score of a negative), ties count half.
+    """Return the area under the ROC curve: P(a positive has the larger score), ties count half.
 
     Parameters
     ----------

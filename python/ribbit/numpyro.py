@@ -1,8 +1,8 @@
-"""NumPyro: its models under Ribbit's samplers, and Ribbit's samplers under its ``MCMC``.
+"""NumPyro: its models with Ribbit's samplers, and Ribbit's samplers in its ``MCMC``.
 
-A network of Ribbit stands inside a model as ``numpyro.factor("network", log_density(weights))``,
-with `log_density` of :func:`ribbit.jax.jax_log_density`. ``import ribbit.numpyro`` needs
-``pip install "ribbit[numpyro]"``. Shapes: C chains, D draws, P = dim parameters.
+To put a Ribbit network inside a model, use ``numpyro.factor("network", log_density(weights))`` with
+`log_density` from :func:`ribbit.jax.jax_log_density`. ``import ribbit.numpyro`` needs ``pip install
+"ribbit[numpyro]"``. Shapes: C chains, D draws, P = dim parameters.
 """
 
 from __future__ import annotations
@@ -69,17 +69,17 @@ class NumpyroDensity(JaxDensity):
         return NumpyroDensity, self._arguments
 
     def samples(self, draws: Draws | np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the model's sites, each (C, D, ...), in its own units, deterministic ones too.
+        """Return the model's sites, each (C, D, ...), in its own units, with deterministic ones.
 
         Parameters
         ----------
         draws : Draws or array
-            Of this target; positions (C, D, P).
+            Draws of this target, or positions (C, D, P).
 
         Raises
         ------
         TypeError, ValueError
-            If they are no numbers, or have another number of parameters.
+            If they are not numbers, or have another number of parameters.
         """
         given = draws.positions if isinstance(draws, Draws) else draws
         positions = drawn_positions("NumpyroDensity.samples", given, self.dim)
@@ -88,14 +88,14 @@ class NumpyroDensity(JaxDensity):
 
 
 def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> NumpyroDensity:
-    """Make a target of a NumPyro model, for any of Ribbit's samplers that needs gradients.
+    """Return a target from a NumPyro model, for any gradient-based sampler of Ribbit.
 
     Parameters
     ----------
     model : callable
-        With continuous latent sites, NumPyro's way; their unconstrained values are sampled.
+        NumPyro model with continuous latent sites; their unconstrained values are sampled.
     *args, **kwargs
-        Of the model.
+        Arguments of the model.
 
     Returns
     -------
@@ -105,7 +105,7 @@ def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Numpyr
     Raises
     ------
     TypeError, ValueError
-        If `model` is no function. Errors of the model come through.
+        If `model` is not a function. Errors of the model reach you unchanged.
 
     Examples
     --------
@@ -123,25 +123,25 @@ def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Numpyr
 
 
 def build_kernel(sampler: Sampler) -> RibbitKernel:
-    """Make a kernel of NumPyro's ``MCMC`` of a sampler of Ribbit.
+    """Return a kernel for NumPyro's ``MCMC`` from a sampler of Ribbit.
 
     Parameters
     ----------
     sampler : Sampler
-        ``rb.HMC(target)``, ``rb.NUTS(target)`` and the like, with a target that is not computed by
-        JAX: a program that waits for Python must not need JAX there. For models of NumPyro take
-        :func:`from_numpyro` and the sampler's own ``sample``.
+        Such as ``rb.HMC(target)`` or ``rb.NUTS(target)``, with a target that is not computed by
+        JAX, because a compiled program that waits for Python must not need JAX there. For NumPyro
+        models use :func:`from_numpyro` and the sampler's own ``sample``.
 
     Returns
     -------
     RibbitKernel
         ``MCMC(kernel, num_warmup=..., num_samples=..., chain_method="vectorized")``: one native
-        call for all chains. "sequential" works; "parallel" on several devices is refused.
+        call for all chains. "sequential" works, too; "parallel" on several devices is refused.
 
     Raises
     ------
     TypeError
-        If `sampler` is no sampler, or its target is computed by JAX.
+        If `sampler` is not a sampler, or its target is computed by JAX.
 
     Examples
     --------
@@ -171,12 +171,12 @@ def build_kernel(sampler: Sampler) -> RibbitKernel:
 
 
 class RibbitKernel(MCMCKernel):  # type: ignore[misc]
-    """Transitions of a sampler of Ribbit in NumPyro's ``MCMC``; see :func:`build_kernel`.
+    """Kernel of NumPyro's ``MCMC`` that runs a sampler of Ribbit; see :func:`build_kernel`.
 
     A state has the fields `position`, (P,) or (C, P), the sampler's statistics (`lp`,
-    `acceptance_rate` and so on, for ``extra_fields=``), `step`, `slot` and `rng_key`. What is
-    adapted stays with the kernel, under `slot`: a state can be gone on from, but not gone back to.
-    The random numbers are Ribbit's own, of a seed made from NumPyro's key.
+    `acceptance_rate` and so on, for ``extra_fields=``), `step`, `slot` and `rng_key`. Adapted
+    values stay in the kernel, under `slot`: you can continue from the last state, but not from
+    earlier ones. The random numbers are Ribbit's, with a seed made from NumPyro's key.
 
     Examples
     --------
@@ -200,7 +200,7 @@ class RibbitKernel(MCMCKernel):  # type: ignore[misc]
 
     @property
     def default_fields(self) -> tuple[str, ...]:
-        """What ``MCMC`` collects unasked."""
+        """Fields that ``MCMC`` collects by default."""
         return tuple(n for n in ("position", "diverging") if n in self._state._fields)
 
     def init(
@@ -211,12 +211,12 @@ class RibbitKernel(MCMCKernel):  # type: ignore[misc]
         model_args: Any = (),
         model_kwargs: Any = None,
     ) -> Any:
-        """Start at `init_params` (P,) or (C, P), or where the target starts.
+        """Return a state at `init_params` (P,) or (C, P), or at the target's starts.
 
         Raises
         ------
         TypeError, ValueError
-            If `init_params` does not fit.
+            If `init_params` has the wrong type or shape.
         """
         del model_args, model_kwargs
         if isinstance(rng_key, jax.core.Tracer):
@@ -263,7 +263,7 @@ class RibbitKernel(MCMCKernel):  # type: ignore[misc]
         )
 
     def sample(self, state: Any, model_args: Any = (), model_kwargs: Any = None) -> Any:
-        """Make one transition of every chain."""
+        """Return the state after one transition of every chain."""
         del model_args, model_kwargs
         shape = state.position.shape[:-1]
         out = {"position": jax.ShapeDtypeStruct(state.position.shape, state.position.dtype)}
@@ -274,7 +274,7 @@ class RibbitKernel(MCMCKernel):  # type: ignore[misc]
         return state._replace(**made, step=state.step + 1)
 
     def get_diagnostics_str(self, state: Any) -> str:
-        """Return what the progress bar shows."""
+        """Return the text for the progress bar."""
         rate = getattr(state, "acceptance_rate", None)
         return "" if rate is None else f"acc. prob={float(np.mean(rate)):.2f}"
 

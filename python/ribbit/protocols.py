@@ -1,8 +1,7 @@
-"""What Ribbit's samplers need of a target: the page to read when embedding Ribbit.
+"""Protocols between Ribbit's samplers and a target. Read this to use a target of your own.
 
-A sampler sees neither networks nor data, only the protocols below; :class:`ribbit.Posterior`
-implements all of them, and any object of yours may implement one. The smallest target has two
-members::
+A sampler uses neither networks nor data, only the protocols below. :class:`ribbit.Posterior`
+implements all of them; your own object may implement any. The smallest target has two members::
 
     class Banana:
         dim = 2
@@ -18,10 +17,9 @@ members::
 
 Everything else is optional and looked up with ``getattr``; :class:`LogDensity` lists it.
 
-Shapes: C = chains, P = ``dim``, S = weight samples, N = rows, K = outputs, M = terms.
-Arrays are those of the target's own library (``array_namespace``, NumPy when absent), C order.
-A target must not keep or change the arrays it is given. What it returns is copied where a later
-call could overwrite it.
+Shapes: C = chains, P = ``dim``, S = weight samples, N = rows, K = outputs, M = terms. Arrays belong
+to the target's library (``array_namespace``, default NumPy), in C order. A target must not keep or
+change its arguments. Its results are copied if a later call could overwrite them.
 """
 
 from __future__ import annotations
@@ -60,10 +58,10 @@ Array: TypeAlias = Any
 
 
 class RowGroup(Protocol):
-    """Processes that have the rows of a target together: its attribute ``group``, where not None.
+    """Processes that share the rows of a target: its attribute ``group``, unless that is None.
 
-    :class:`ribbit.distributed.Group` is one. Every rank runs the same program, and all make these
-    calls in the same order.
+    Implemented by :class:`ribbit.distributed.Group`. Every rank runs the same program, and all make
+    these calls in the same order.
 
     Examples
     --------
@@ -89,22 +87,22 @@ class RowGroup(Protocol):
         ...
 
     def collect(self, data: bytes) -> list[bytes]:
-        """Return what each rank gives."""
+        """Return the data of each rank."""
         ...
 
     def first(self, value: Any = None) -> Any:
-        """Return what rank 0 gives."""
+        """Return the value of rank 0."""
         ...
 
     def agree(self, wish: bool, number: int, place: int) -> tuple[bool, int]:
-        """Return whether a rank wishes to stop, and the number that rank 0 gives.
+        """Return whether a rank asks to stop, and the number of rank 0.
 
-        Raises, on every rank, unless `place` is the same on all.
+        Raises on every rank unless `place` is the same on all.
         """
         ...
 
     def alike(self, function: str, stated: dict[str, str]) -> None:
-        """Raise, on every rank, unless all state the same."""
+        """Raise on every rank unless all state the same."""
         ...
 
     def end(self) -> None:
@@ -112,75 +110,76 @@ class RowGroup(Protocol):
         ...
 
     def fail(self, error: BaseException) -> None:
-        """Tell the others of an error that they may not have."""
+        """Tell the other ranks of an error that they may not have."""
         ...
 
 
 @runtime_checkable
 class LogDensity(Protocol):
-    """A log density with its gradient: all that HMC asks for.
+    """A log density with its gradient, enough for HMC.
 
-    Optional attributes, each looked up with ``getattr`` and replaced by the default given here:
+    Optional attributes, looked up with ``getattr``, with their defaults:
 
     ``dtype``
         Dtype of positions, float32 or float64. Default float64.
     ``array_namespace``
         Module that owns the arrays (numpy, cupy, array_api_strict ...). Default numpy.
     ``init(seed=0, chains=None)``
-        A start (P,), or (chains, P) when `chains` is an integer; a sequence of chain ids gives one
-        row per id. Row c depends on (seed, id of c) alone. Missing: ``sample`` needs ``init=``.
+        A start (P,), or (chains, P) if `chains` is an integer; a sequence of chain ids gives one
+        row per id. A row depends on (seed, id) alone. Without it ``sample`` needs ``init=``.
     ``terms_and_grad(theta)``, ``leapfrog(...)``, ``advance(...)``, ``isokinetic(...)``
         See :class:`SplitLogDensity`, :class:`NativeTrajectory`, :class:`NativeSteps` and
         :class:`NativeIsokinetic`.
     ``no_u_turn(...)``
-        See :class:`NativeTree`; None is as good as missing.
+        See :class:`NativeTree`. Default None.
     ``group``
-        See :class:`RowGroup`: each evaluation is made by all of its ranks. Default None.
+        See :class:`RowGroup`; all its ranks take part in each evaluation. Default None.
     ``complete(...)``, ``reduce(...)``, ``full_dim``
-        See :class:`Completes`; None is as good as missing.
+        See :class:`Completes`. Default None.
     ``integrated``
-        What is integrated out of the density, None (default) for nothing. A density that says
-        something here is no sum over rows: samplers and fits that need one refuse it.
+        Name of the part that is integrated out. Default None, for nothing. Such a density is not a
+        sum over rows: samplers and fits that need a sum refuse it.
     ``num_rows``
-        N, the rows of the data behind the density. Needed for minibatches.
+        Number N of data rows. Needed for minibatches.
     ``rows_per_chain``
-        True when ``value_and_grad`` also takes `rows` (C, n), a minibatch for each chain, so that
-        one call serves all of them. Default False: one call for each chain.
+        True if ``value_and_grad`` also takes `rows` (C, n), a minibatch for each chain, so that one
+        call serves all chains. Default False: one call for each chain.
     ``subset(rows)``, ``log_likelihood(theta)``
         The same target of some rows alone, and the log likelihood (C,) of its rows at theta (C, P).
-        With ``num_rows``, ``init`` and ``advance`` what ``sample(init="ensemble")`` needs.
+        ``sample(init="ensemble")`` needs them, ``num_rows``, ``init`` and ``advance``.
     ``prior_mean``
-        (P,) mean of the prior of each parameter. Default 0.
+        (P,) mean of each parameter's prior. Default 0.
     ``prior_sd``
-        (P,) marginal sd of the prior of each parameter at temperature 1; the prior's scale where
-        that sd is infinite. Needed by ``inverse_mass_matrix="prior"``.
+        (P,) marginal sd of each parameter's prior at temperature 1, or its scale if that sd is
+        infinite. Needed by ``inverse_mass_matrix="prior"``.
     ``parameter_groups``
-        (K,) ints, ascending from 0: where in a position each array of parameters begins, those of a
-        layer's weights, of its biases and so on. MCLMC has one scale for each of them where its
-        ``inverse_mass_matrix`` is "layers", as it is by default without a ``noise_floor``.
+        (K,) ints, ascending from 0: the index at which each array of parameters begins, such as a
+        layer's weights or biases. MCLMC finds one scale for each with
+        ``inverse_mass_matrix="layers"``, its default without a ``noise_floor``.
     ``parameter_blocks``
-        (B, 3) ints, ascending: the first parameter, inputs and outputs of blocks (inputs, outputs)
-        in C order, such as the weights of a layer and behind them, as one more input, its biases.
-        MCLMC whitens the inputs of each where its ``inverse_mass_matrix`` is "inputs", of NumPy
-        arrays alone. Needs ``parameter_groups``. Default None.
+        (B, 3) ints, ascending: first parameter, inputs and outputs of blocks (inputs, outputs) in C
+        order, such as a layer's weights followed by its biases as one more input. MCLMC whitens the
+        inputs of each with ``inverse_mass_matrix="inputs"``, for NumPy arrays. Needs
+        ``parameter_groups``. Default None.
     ``noise_floor``
-        The least sd of noise that a network makes for every row, in the units of y that the target
-        has. From 0.05 on, which is meant for y of sd 1, MCLMC's default is "inputs", where there
-        are ``parameter_blocks``. Default 0.
+        Smallest sd of noise that a network predicts for each row, in the target's units of y. From
+        0.05 on (meant for y with sd 1), MCLMC's default is "inputs" if there are
+        ``parameter_blocks``. Default 0.
     ``shared_prior_sd``
-        The one prior sd that all network weights share, or None (default). Gives HMC's default
+        The prior sd that all network weights share, or None (default). Gives HMC's default
         trajectory length.
     ``temperature``
-        The temperature by which the log density has been divided. Default 1.0. It enters HMC only
-        through the two defaults above.
+        Temperature by which the log density is divided. Default 1.0. HMC uses it only in the two
+        defaults above.
     ``dropout_layers``
-        Names of Dropout layers, such as ("2: Dropout(0.1)",). Not empty: HMC refuses the target.
+        Names of Dropout layers, such as ("2: Dropout(0.1)",). If it is not empty, HMC refuses the
+        target.
     ``precision_reference``
-        The same target with gradients as accurate as float32, where its own are less so: HMC then
-        compares a short trajectory of both before a run. Default None.
+        The same target with gradients as accurate as float32, if its own are less accurate. HMC
+        then compares a short trajectory of both before a run. Default None.
     ``interruptible``
-        True when ``leapfrog`` polls the `interrupt` flag it is given. Default False: Ctrl-C then
-        raises KeyboardInterrupt inside the target's code while (and only while) that code runs.
+        True if ``leapfrog`` polls its `interrupt` flag. Default False: Ctrl-C then raises
+        KeyboardInterrupt inside the target's code while that code runs.
 
     Examples
     --------
@@ -198,20 +197,20 @@ class LogDensity(Protocol):
         ...
 
     def value_and_grad(self, theta: Array, rows: Any = None) -> tuple[Array, Array]:
-        """Log density and its gradient.
+        """Return the log density and its gradient.
 
         Parameters
         ----------
         theta : (C, P) array
             Positions, in ``dtype``.
         rows : (n,) int64 NumPy array or None
-            Rows of a minibatch, to be scaled by N/n; None: all rows. HMC always passes nothing.
+            Rows of a minibatch, to be scaled by N/n; None: all rows. HMC does not pass it.
 
         Returns
         -------
         lp : (C,) array
-            Tempered log density, float64 where possible. NaN or infinite: the proposal is rejected
-            and flagged diverging.
+            Tempered log density, float64 if possible. NaN or infinite: the proposal is rejected and
+            flagged as diverging.
         grad : (C, P) array
         """
         ...
@@ -219,11 +218,11 @@ class LogDensity(Protocol):
 
 @runtime_checkable
 class SplitLogDensity(Protocol):
-    """A log density that comes as a sum of terms.
+    """A log density given as a sum of terms.
 
-    HMC adds the *differences* of the terms, so that the energy error keeps its digits when
-    large terms move in opposite directions. Posterior: likelihood and prior, M = 2. A sequence of
-    M strings ``term_names`` says what they are.
+    HMC adds the *differences* of the terms, so that the energy error keeps its digits if large
+    terms move in opposite directions. Posterior: likelihood and prior, M = 2. ``term_names`` has
+    their M names.
 
     Examples
     --------
@@ -239,7 +238,7 @@ class SplitLogDensity(Protocol):
     """
 
     def terms_and_grad(self, theta: Array) -> tuple[Array, Array]:
-        """Terms (C, M) in float64, whose sum over M is the tempered log density, and gradient."""
+        """Return terms (C, M) in float64, which sum to the log density, and the gradient."""
         ...
 
 
@@ -276,12 +275,12 @@ class NativeTrajectory(Protocol):
             `grad` is the gradient at `position`.
         step_size : (C,) float64 array
         num_steps : (C,) int64 NumPy array
-            At least 1 each. Always on the host: it decides control flow.
+            At least 1 each. Always on the host, because it decides control flow.
         inverse_mass : (P,) or (C, P) array or None
             Diagonal of the inverse mass matrix in the target's dtype; None is the identity.
         interrupt : InterruptFlag, optional
-            To be polled at least every 20 ms when the target is ``interruptible``; once it is set
-            the call raises ``ribbit._core.Interrupted``.
+            To be polled at least every 20 ms if the target is ``interruptible``; once it is set the
+            call raises ``ribbit._core.Interrupted``.
 
         Returns
         -------
@@ -294,10 +293,10 @@ class NativeTrajectory(Protocol):
 
         Notes
         -----
-        A chain that is lost, whose momentum is no longer finite, may end at any later step: its
-        proposal is rejected anyway, as long as what is returned of it is not finite either. A
-        method with an attribute ``counts_steps`` is also given ``made=``, an int64 array (C,) to
-        be filled with the steps that were made, for the statistic "n_steps".
+        A chain whose momentum is no longer finite may end at any later step, if its results are not
+        finite either; the proposal is then rejected. A method with an attribute ``counts_steps``
+        also gets ``made=``, an int64 array (C,) to fill with the number of steps made, for the
+        statistic "n_steps".
         """
         ...
 
@@ -383,10 +382,10 @@ class NativeTransition(Protocol):
 
 @runtime_checkable
 class Completes(Protocol):
-    """A target whose density is that of a part of its parameters, the rest integrated out.
+    """A target whose density concerns some of its parameters, with the rest integrated out.
 
-    Samplers move the part (C, P), P = ``dim``; of every draw that is kept the rest is drawn anew.
-    Starts may be of both sizes.
+    Samplers move P = ``dim`` parameters (C, P); for every kept draw the rest is drawn from its
+    conditional distribution. Starts may have either size.
 
     Examples
     --------
@@ -401,7 +400,7 @@ class Completes(Protocol):
 
     @property
     def full_dim(self) -> int:
-        """Q, the number of all parameters: those of kept draws."""
+        """Number Q of all parameters, as in kept draws."""
         ...
 
     def complete(
@@ -413,43 +412,43 @@ class Completes(Protocol):
         chains: npt.NDArray[np.uint32],
         interrupt: InterruptFlag | None = None,
     ) -> Array:
-        """Return all parameters (C, Q): the rest drawn from its law given position (C, P).
+        """Return all parameters (C, Q), with the rest drawn given position (C, P).
 
         Parameters
         ----------
         position : (C, P) array
         seed, step, chains
-            Address of the random numbers; chains (C,) ids.
+            Counter of the random numbers; chains (C,) ids.
         interrupt : InterruptFlag, optional
-            As in :class:`NativeTrajectory`; given when the target is ``interruptible``.
+            As in :class:`NativeTrajectory`; passed if the target is ``interruptible``.
         """
         ...
 
     def reduce(self, function: str, position: Array) -> Array:
-        """Leave the part (..., P) of all parameters (..., Q); `function` stands in errors."""
+        """Return the moved parameters (..., P) of all (..., Q); `function` is for errors."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TreeDraw:
-    """What one transition of the no-U-turn sampler made of C chains.
+    """Result of one transition of the no-U-turn sampler for C chains.
 
     Attributes
     ----------
     position, grad : (C, P) array
-        The state that was drawn, and the gradient there.
+        The drawn state, and the gradient there.
     terms : (C, M) float64 array
         Terms of the tempered log density there.
     kinetic, energy_error : (C,) float64 NumPy array
-        Its kinetic energy, and its energy minus that of the start.
+        Its kinetic energy, and its energy minus the energy of the start.
     acceptance : (C,) float64 NumPy array
         Mean of min(1, exp(-energy error)) over all leapfrog steps.
     num_steps, depth : (C,) int64 NumPy array
-        Leapfrog steps, and doublings that were kept.
+        Leapfrog steps, and kept doublings.
     diverging : (C,) bool NumPy array
         Whether an energy error above the threshold has ended the tree.
     at_max_depth : (C,) bool NumPy array
-        Whether nothing but the largest depth has.
+        Whether only the largest depth has ended the tree.
 
     Examples
     --------
@@ -474,7 +473,7 @@ class TreeDraw:
 class NativeTree(Protocol):
     """A target that grows the trees of the no-U-turn sampler itself. NumPy arrays.
 
-    Formulas, and the layers of the random numbers' purpose, are in ``core/no_u_turn_hd.h``.
+    Formulas and the counters of the random numbers are in ``core/no_u_turn_hd.h``.
 
     Examples
     --------
@@ -502,7 +501,7 @@ class NativeTree(Protocol):
         divergence_threshold: float,
         interrupt: InterruptFlag | None = None,
     ) -> TreeDraw:
-        """Make one transition of every chain; inputs are not changed.
+        """Return one transition of every chain; inputs are not changed.
 
         Parameters
         ----------
@@ -514,11 +513,11 @@ class NativeTree(Protocol):
         inverse_mass : (P,) or (C, P) array or None
             Diagonal of the inverse mass matrix; None is the identity.
         seed, step, chains
-            Address of the random numbers; chains (C,) ids.
+            Counter of the random numbers; chains (C,) ids.
         max_tree_depth : int
-            Doublings, at most.
+            Largest number of doublings.
         divergence_threshold : float
-            A larger energy error ends a tree.
+            Energy error above which a tree ends.
         interrupt : InterruptFlag, optional
             As in :class:`NativeTrajectory`.
         """
@@ -530,10 +529,10 @@ class NativeSteps(Protocol):
     """A target that makes many stochastic-gradient steps itself, for SGLD, SGHMC, BAOAB and Adam.
 
     Such a target also has ``num_rows``, N. Step s of chain c uses batch s mod M of epoch s div M,
-    M = ceil(N / batch_size): places of the keyed permutation ``core/permutation_hd.h``, shared so
-    that batches differ by one row at most, the longer ones first; its noise has the address (seed,
-    update noise, s, c, parameter). Epochs of the rule "kinetic" have 2 M steps, through the
-    batches of one order and back.
+    with M = ceil(N / batch_size). Batches are runs of the keyed permutation
+    ``core/permutation_hd.h``; they differ by at most one row, the longer ones first. The noise has
+    the counter (seed, update noise, s, c, parameter). Epochs of the rule "kinetic" have 2 M steps,
+    through the batches of one order and back.
 
     Examples
     --------
@@ -566,17 +565,17 @@ class NativeSteps(Protocol):
         adapt_until: int,
         interrupt: InterruptFlag | None = None,
     ) -> tuple[Array, Array | None, Array | None, npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Make n steps of every chain; inputs are not changed.
+        """Return every chain after n steps; inputs are not changed.
 
         Parameters
         ----------
         position : (C, P) array
         first, second : (C, P) array or None
-            Velocities or moments, as the rule has them; "kinetic": velocities and scales.
+            Velocities or moments of the rule; "kinetic": velocities and scales.
         seed, chains, first_step
-            Address of batches and noise; chains (C,) ids.
+            Counter of batches and noise; chains (C,) ids.
         batch_size : int
-            The most rows of a batch; N: all rows in their own order.
+            Largest number of rows of a batch; N: all rows in their own order.
         step_size : (n,) float64 NumPy array
         noise : (n,) float64 NumPy array
             Factors of the noise's sd.
@@ -585,7 +584,8 @@ class NativeSteps(Protocol):
         prior : float
             Weight of the log prior: 1, or 0 for the likelihood alone.
         previous_step_size : float
-            Of the step before: a velocity is moved by the root of the ratio of two step sizes.
+            Step size of the previous step: a velocity is multiplied by the root of the ratio of the
+            two.
         friction, decay, epsilon
             Constants of the rule.
         adapt_until : int
@@ -598,7 +598,7 @@ class NativeSteps(Protocol):
         position, first, second : (C, P) array or None
             New arrays.
         failed : (C,) int64 NumPy array
-            The step of the call that left a chain not finite, -1 for none.
+            The step of the call at which a chain became infinite or NaN, else -1.
         largest : (C,) float64 NumPy array
             Largest absolute gradient of that step.
         """
@@ -610,8 +610,8 @@ class NativeIsokinetic(Protocol):
     """A target that makes many steps of microcanonical dynamics itself, for MCLMC.
 
     A position moves at speed one along a direction, which the gradient turns: formulas in
-    ``core/isokinetic_hd.h``. A direction forgets itself by noise of the address (seed, refresh,
-    step, chain, parameter). NumPy arrays.
+    ``core/isokinetic_hd.h``. Noise with the counter (seed, refresh, step, chain, parameter) makes
+    the direction forget itself. NumPy arrays.
 
     Examples
     --------
@@ -643,7 +643,7 @@ class NativeIsokinetic(Protocol):
         turns: bool = True,
         interrupt: InterruptFlag | None = None,
     ) -> tuple[Array, Array, Array, Array, npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Make `num_steps` steps of every chain; inputs are not changed.
+        """Return every chain after `num_steps` steps; inputs are not changed.
 
         Parameters
         ----------
@@ -652,23 +652,24 @@ class NativeIsokinetic(Protocol):
         terms : (C, M) float64 array
             Terms of the tempered log density at `position`.
         seed, chains, first_step
-            Address of the noise; chains (C,) ids.
+            Counter of the noise; chains (C,) ids.
         integrator : {"leapfrog", "mclachlan"}
         step_size, decoherence_length : (C,) float64 NumPy array
-            Step, and the time in which a direction forgets itself; infinity: no noise.
+            Step size, and the length over which a direction is forgotten; infinity: no noise.
         num_steps : (C,) int64 NumPy array
             At least 1 each.
         scale : (P,) or (C, P) array or None
-            Of whitened coordinates position / scale, in which all of this happens; None: ones.
+            Scales of the whitened coordinates position / scale, in which the steps are made; None:
+            ones.
         blocks : (B, 3) int64 array, optional
             As ``parameter_blocks`` of :class:`LogDensity`.
         mixing : (C, M) array, optional
-            Given where a target has blocks: symmetric matrices (inputs, inputs) of each, end to
-            end, by which whitened coordinates (inputs, outputs) are multiplied before they are
-            scaled. Scales are then the same within each block.
+            For a target with blocks: symmetric matrices (inputs, inputs) of each, flat and
+            concatenated. Whitened coordinates (inputs, outputs) are multiplied by them before
+            scaling. Scales are then equal within each block.
         turns : bool
-            Whether a step that is not finite is undone and the chain turned round; else the chain
-            ends before it.
+            True: undo a step that is not finite, and turn the chain round. False: end the chain
+            before it.
         interrupt : InterruptFlag, optional
             As in :class:`NativeTrajectory`.
 
@@ -677,12 +678,12 @@ class NativeIsokinetic(Protocol):
         position, velocity, grad : (C, P) array
             New arrays.
         terms : (C, M) float64 array
-            At the new position.
+            Terms at the new position.
         energy : (C,) float64 NumPy array
-            What the kicks gained in all; less what the log density gained, the energy error.
+            Energy gained by all kicks; the energy error is this minus the gain of the log density.
         errors : (C, n) float64 NumPy array
-            Energy error of each step, NaN where it was not finite, 0 behind a chain's last; n is
-            the largest of `num_steps`.
+            Energy error of each step, NaN if it was not finite, 0 after a chain's last; n is the
+            largest of `num_steps`.
         """
         ...
 
@@ -691,7 +692,7 @@ class NativeIsokinetic(Protocol):
 class GaussNewtonDensity(Protocol):
     """A target that knows its own curvature, for :class:`ribbit.LaplaceApproximation`.
 
-    A subset, "all" or "last_layer", holds Q parameters in a row. NumPy arrays.
+    A subset, "all" or "last_layer", has Q consecutive parameters. NumPy arrays.
 
     Examples
     --------
@@ -704,20 +705,21 @@ class GaussNewtonDensity(Protocol):
     """
 
     def subset_size(self, function: str, subset: str) -> tuple[int, int]:
-        """First parameter of a subset, and Q; errors, in the name of `function`, without one."""
+        """Return a subset's first parameter and Q, or raise in the name of `function`."""
         ...
 
     def gauss_newton(
         self, theta: Array, subset: str, interrupt: InterruptFlag | None = None
     ) -> Iterator[npt.NDArray[np.float64]]:
-        """Blocks A (n, Q) at theta (P,); the sum of A^T A is the likelihood's Gauss-Newton matrix.
+        """Yield blocks A (n, Q) at theta (P,); the sum of A^T A is the Gauss-Newton matrix.
 
-        Tempered, of minus the log density; blocks of some 30 MB, between which a run may end.
+        It is tempered, of minus the log density. Blocks have about 30 MB; a run may end between
+        them.
         """
         ...
 
     def prior_curvature(self, theta: Array, subset: str) -> npt.NDArray[np.float64]:
-        """Minus the second derivatives (Q,) of the tempered log prior, >= 0."""
+        """Return minus the second derivatives (Q,) of the tempered log prior, >= 0."""
         ...
 
     @property
@@ -726,18 +728,18 @@ class GaussNewtonDensity(Protocol):
         ...
 
     def residuals(self, theta: Array) -> tuple[float, float]:
-        """Sum of squared residuals of that noise over its variance, and how many there are."""
+        """Return the sum of squared residuals over the noise variance, and their number."""
         ...
 
     def prior_groups(self, function: str, subset: str) -> dict[str, tuple[slice, float]]:
-        """Place and prior sd of each group of a subset's parameters; errors where none is normal.
+        """Return index and prior sd of each group of a subset; raise unless a prior is normal.
 
         Parameters that belong to no group keep their prior.
         """
         ...
 
     def rescaled(self, prior_sd: dict[str, float], noise_sd: float | None = None) -> Any:
-        """Return the same target with other prior sds, by the names of groups, and other noise."""
+        """Return the same target with other prior sds, by group name, and another noise sd."""
         ...
 
 
@@ -758,17 +760,17 @@ class InterruptFlag(Protocol):
         ...
 
     def clear(self) -> None:
-        """Take the request back."""
+        """Withdraw the request."""
         ...
 
     def is_set(self) -> bool:
-        """Whether a stop was asked for."""
+        """Whether a stop was requested."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PredictiveTerms:
-    """What S weight vectors predict for N rows; shapes may broadcast to (S, N, K).
+    """Predictions of S weight vectors for N rows; shapes may broadcast to (S, N, K).
 
     Attributes
     ----------
@@ -779,11 +781,11 @@ class PredictiveTerms:
     probs : (S, N, K) array or None
         Classification: class probabilities, or with `binary` the probability that y = 1.
     binary : bool
-        True when `probs` are K separate Bernoulli probabilities and not one distribution over K.
+        True if `probs` are K separate Bernoulli probabilities and not one distribution over K.
     noise_df : float or None
-        Degrees of freedom of noise that is Student-t; None: it is normal, or no regression.
+        Degrees of freedom of Student-t noise; None if the noise is normal, or without regression.
     noise_scale : array broadcastable to (S, N, K), or None
-        Scale of Student-t noise, which has no finite `noise_sd` where ``noise_df <= 2``.
+        Scale of Student-t noise, which has no finite `noise_sd` if ``noise_df <= 2``.
 
     Examples
     --------
@@ -807,7 +809,7 @@ class PredictiveTerms:
 
     @property
     def values(self) -> Array:
-        """`probs`, or `mean` where there are none: (S, N, K)."""
+        """`probs`, or `mean` without them: (S, N, K)."""
         return self.mean if self.probs is None else self.probs
 
     @property
@@ -818,15 +820,13 @@ class PredictiveTerms:
 
 @runtime_checkable
 class Predictive(Protocol):
-    """Predictions at new inputs for given weights: what ``Draws.predict`` asks for.
+    """Predictions at new inputs for given weights, as ``Draws.predict`` needs them.
 
-    A class attribute ``numbered = True`` says that a prediction depends on the number of its draw
-    too, as a dropout mask does: ``predictive`` and ``log_likelihood`` are then called with
-    ``first=``, the number of the first draw they are given, and ``row=``, that of the first row. An
-    attribute ``flat = True`` says that predictions of a single output are shown as (N,). An
-    attribute ``columns`` holds the names of the columns of the data: frames of new inputs are
-    matched by them. A method ``check_inputs(x)`` that raises for a wrong x spares a forward pass
-    when predictions are asked for.
+    Optional attributes: ``numbered = True`` if a prediction also depends on the number of its draw,
+    as a dropout mask does. ``predictive`` and ``log_likelihood`` then get ``first=`` and ``row=``,
+    the numbers of the first draw and row. ``flat = True`` shows predictions of a single output as
+    (N,). ``columns`` has the column names of the data; frames of new inputs are matched by them. A
+    method ``check_inputs(x)`` that raises for a wrong x saves a forward pass.
 
     Examples
     --------
@@ -842,27 +842,27 @@ class Predictive(Protocol):
 
     @property
     def kind(self) -> Literal["regression", "classification", "count"]:
-        """Which fields of :class:`PredictiveTerms` are filled."""
+        """Kind of the likelihood, which decides the fields of :class:`PredictiveTerms`."""
         ...
 
     def outputs(self, theta: Array, x: Array) -> Array:
-        """Raw outputs of the network, (S, N, K'), for weights (S, P); dropout is off."""
+        """Return raw outputs of the network, (S, N, K'), for weights (S, P), without dropout."""
         ...
 
     def predictive(self, theta: Array, x: Array) -> PredictiveTerms:
-        """Mean and noise, or probabilities, for weights (S, P) at inputs x (N, ...).
+        """Return mean and noise, or probabilities, for weights (S, P) at inputs x (N, ...).
 
-        Sample s depends on ``theta[s]`` and row n on ``x[n]`` alone, so that any chunking of either
-        gives the same numbers.
+        Sample s depends on ``theta[s]`` and row n on ``x[n]`` alone, so that results do not depend
+        on chunks of either.
         """
         ...
 
     def log_likelihood(self, theta: Array, x: Array, y: Array) -> Array:
-        """Untempered log density of every row under every weight vector, (S, N) float64."""
+        """Return the untempered log density of each row and weight vector, (S, N) float64."""
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Return what JSON can hold and a data-free Predictive can be rebuilt from."""
+        """Return a JSON-able description from which a Predictive without data can be rebuilt."""
         ...
 
 
@@ -937,18 +937,18 @@ class VariationalDensity(Protocol):
         epsilon: float,
         interrupt: InterruptFlag | None = None,
     ) -> tuple[Array, npt.NDArray[np.float64], int, float]:
-        """Make n steps of Adam on (mean, rho); inputs are not changed.
+        """Return the state after n steps of Adam on (mean, rho); inputs are not changed.
 
         A step climbs the mean over `num_samples` weights mean + softplus(rho) * eps of the batch's
-        log likelihood / (likelihood_temperature * temperature), plus kl_weight times
-        (entropy of q + E[log prior] / temperature).
+        log likelihood / (likelihood_temperature * temperature), plus kl_weight times (entropy of q
+        + E[log prior] / temperature).
 
         Parameters
         ----------
         state : (6, P) array
             mean, rho, and Adam's moments: mean's first and second, rho's first and second.
         seed, first_step
-            Address of batches (those of chain 0) and noise.
+            Counter of batches (of chain 0) and noise.
         batch_size : int
             As in :class:`NativeSteps`.
         num_samples : int
@@ -966,10 +966,10 @@ class VariationalDensity(Protocol):
         -------
         state : (6, P) array
         records : (3, n) float64 NumPy array
-            Before each step: log likelihood of the batch (untempered, not scaled), E[log q],
-            E[log prior] (untempered).
+            Before each step: log likelihood of the batch (untempered, not scaled), E[log q], E[log
+            prior] (untempered).
         failed : int
-            The step of the call that left a parameter not finite, -1 for none.
+            The step of the call at which a parameter became infinite or NaN, else -1.
         largest : float
             Largest absolute gradient of that step.
         """
@@ -978,7 +978,7 @@ class VariationalDensity(Protocol):
 
 @runtime_checkable
 class MaskedDensity(Protocol):
-    """A target whose Dropout layers can be masked by address (MC dropout).
+    """A target whose Dropout layers can be masked by counter-based random numbers (MC dropout).
 
     Examples
     --------
@@ -997,7 +997,7 @@ class MaskedDensity(Protocol):
     def masked_value_and_grad(
         self, theta: Array, rows: Any = None, *, seed: int, step: int
     ) -> tuple[Array, Array]:
-        """Log density and gradient, as in :class:`LogDensity`, under the masks of (seed, step).
+        """Return log density and gradient, as in `LogDensity`, under the masks of (seed, step).
 
         Chain c takes the masks of sample c.
         """

@@ -1,9 +1,8 @@
-"""PyMC: networks of Ribbit inside its models, and its models under Ribbit's samplers.
+"""PyMC: Ribbit's networks in its models, and its models with Ribbit's samplers.
 
-The released PyMC (5.28) takes no sampler of others: ``pm.sample(nuts_sampler=...)`` knows four
-names. So a model is sampled by Ribbit through :func:`from_pymc`, and not through ``pm.sample``.
-``import ribbit.pymc`` needs ``pip install "ribbit[pymc]"``. Shapes: C chains, D draws, P = dim
-parameters.
+PyMC 5.28 accepts no external sampler in ``pm.sample``. To sample a PyMC model with Ribbit, use
+:func:`from_pymc`. ``import ribbit.pymc`` needs ``pip install "ribbit[pymc]"``. Shapes: C chains, D
+draws, P = dim parameters.
 """
 
 from __future__ import annotations
@@ -38,18 +37,18 @@ def pymc_log_density(target: Any) -> Any:
     Parameters
     ----------
     target : Posterior
-        Or any other target with ``value_and_grad`` on NumPy arrays.
+        Posterior, or any other target with ``value_and_grad`` on NumPy arrays.
 
     Returns
     -------
     Op
-        ``log_density(theta)``, theta a vector (P,), is a float64 scalar, differentiable once; a
-        gradient of its gradient raises.
+        ``log_density(theta)`` of a vector theta (P,) is a float64 scalar, differentiable once; a
+        second derivative raises.
 
     Raises
     ------
     TypeError
-        If `target` is no such target.
+        If `target` is not such a target.
 
     Examples
     --------
@@ -174,17 +173,18 @@ class PymcDensity(CallableDensity):
         return f"PymcDensity(dim={self.dim})"
 
     def samples(self, draws: Draws | np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the model's variables, each (C, D, ...), those on their transformed scale too.
+        """Return the model's variables, each (C, D, ...), also on their transformed scale.
 
         Parameters
         ----------
         draws : Draws or array
-            Of this target; positions (C, D, P). ``arviz.from_dict(samples)`` takes the result.
+            Draws of this target, or positions (C, D, P). ``arviz.from_dict(samples)`` takes the
+            result.
 
         Raises
         ------
         TypeError, ValueError
-            If they are no numbers, or have another number of parameters.
+            If they are not numbers, or have another number of parameters.
         """
         given = draws.positions if isinstance(draws, Draws) else draws
         positions = drawn_positions("PymcDensity.samples", given, self.dim)
@@ -199,13 +199,13 @@ class PymcDensity(CallableDensity):
 
 
 def from_pymc(model: Any = None) -> PymcDensity:
-    """Make a target of a PyMC model, for any of Ribbit's samplers that needs gradients.
+    """Return a target from a PyMC model, for any gradient-based sampler of Ribbit.
 
     Parameters
     ----------
     model : pymc.Model, optional
-        Of continuous variables; default: the model of the ``with`` block. Its unconstrained values
-        are sampled, by a compiled function that is called chain by chain.
+        PyMC model with continuous variables; default: the model of the ``with`` block. Its
+        unconstrained values are sampled; a compiled function is called for each chain.
 
     Returns
     -------
@@ -215,7 +215,7 @@ def from_pymc(model: Any = None) -> PymcDensity:
     Raises
     ------
     TypeError
-        If it is no model, or has discrete variables.
+        If it is not a model, or has discrete variables.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Random numbers by address: the seed and a place decide a number, no state is kept."""
+"""Counter-based random numbers: seed and index determine a number, without any state."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def normal(
     stream: int = 0,
     dtype: npt.DTypeLike = np.float32,
 ) -> FloatArray:
-    """Draw standard normals; the same arguments give the same numbers.
+    """Return standard normals; the same arguments give the same numbers.
 
     Element e in C order is normal e % 4 of Philox block e // 4 under (seed, stream), so a shorter
     array is the beginning of a longer one. Philox4x32-10 (Salmon et al. 2011), Box-Muller; the
@@ -93,30 +93,30 @@ def normal(
 
 
 def reparameterize(mean: Array, rho: Array, num_samples: int, seed: int, *, step: int = 0) -> Array:
-    """Draw weight samples mean + softplus(rho) * eps (Blundell et al. 2015, section 3.2).
+    """Return weight samples mean + softplus(rho) * eps (Blundell et al. 2015, section 3.2).
 
     Parameters
     ----------
     mean, rho : array
-        (P,), both float32 or both float64; NumPy arrays, or both in device memory.
+        (P,), both float32 or both float64; NumPy arrays, or both in GPU memory.
     num_samples : int
         Number of samples S, >= 1.
     seed : int
         In [0, 2**64).
     step : int, default 0
-        In [0, 2**40); a training loop passes its step.
+        Step of a training loop, in [0, 2**40).
 
     Returns
     -------
     array
-        (S, P) in the dtype of `mean`, where `mean` is; sample s does not depend on S.
+        (S, P) in the dtype and memory of `mean`; sample s does not depend on S.
 
     Raises
     ------
     TypeError, ValueError
         If shapes or dtypes do not fit or a number is out of range. NaN passes through.
     ImportError, RuntimeError
-        For arrays in device memory, as `Posterior`.
+        For arrays in GPU memory, as for `Posterior`.
 
     Examples
     --------

@@ -1,8 +1,7 @@
-"""Step sizes that change with the step: a factor of the sampler's `step_size`.
+"""Schedules: factors that multiply the sampler's `step_size` at each step.
 
-Steps are counted from 0 over the whole run, warmup included, so that a run that is resumed goes on
-where it was; the cycles of `cyclical` are counted from the end of warmup. A fit makes
-ceil(N / batch_size) steps per epoch (batches differ by one row at most). Shapes: n steps.
+Steps are counted from 0 over the whole run with warmup, also if it is resumed. The cycles of
+`cyclical` are counted from the end of warmup. A fit makes ceil(N / batch_size) steps per epoch.
 """
 
 from __future__ import annotations
@@ -38,26 +37,25 @@ class Schedule:
     kind : str
         "constant", "polynomial", "cosine" or "cyclical".
     power, offset : float
-        Of "polynomial".
+        Parameters of "polynomial".
     num_steps : int
-        Of "cosine", and the length of a cycle of "cyclical".
+        Steps of "cosine", or of a cycle of "cyclical".
     final : float
-        Of "cosine": the factor that is kept from `num_steps` on.
+        Factor of "cosine" from `num_steps` on.
     num_cycles : int
-        Of "cyclical".
+        Number of cycles of "cyclical".
     exploration : float
-        Of "cyclical": the part of each cycle that draws no noise.
+        Part of each cycle of "cyclical" that draws no noise.
     draws_per_cycle : int
-        Of "cyclical": draws that a sampler keeps of each cycle.
+        Draws that a sampler keeps from each cycle of "cyclical".
     sampling : float
-        Of "cyclical": the part at the end of each cycle that they come from.
+        Part at the end of each cycle of "cyclical" that these draws come from.
 
     Examples
     --------
-    >>> schedule = rb.schedules.cosine(100)
-    >>> schedule
+    >>> rb.schedules.cosine(100)
     schedules.cosine(100, final=0.0)
-    >>> isinstance(schedule, rb.schedules.Schedule)
+    >>> isinstance(rb.schedules.constant(), rb.schedules.Schedule)
     True
     """
 
@@ -131,7 +129,7 @@ def _range(function: str, first: int, count: int) -> tuple[int, int]:
 
 
 def constant() -> Schedule:
-    """Keep the step size: the default.
+    """Return a schedule that keeps the step size: the default.
 
     Examples
     --------
@@ -142,14 +140,14 @@ def constant() -> Schedule:
 
 
 def polynomial(power: float = 0.55, *, offset: float = 1.0) -> Schedule:
-    """Decay as (1 + step / offset)^-power (Welling and Teh 2011, section 4).
+    """Return a decay as (1 + step / offset)^-power (Welling and Teh 2011, section 4).
 
     Parameters
     ----------
     power : float
         > 0; in (0.5, 1] the step sizes meet the conditions of stochastic approximation.
     offset : float
-        Steps until the decay sets in, > 0.
+        Steps until the decay begins, > 0.
 
     Returns
     -------
@@ -174,7 +172,7 @@ def polynomial(power: float = 0.55, *, offset: float = 1.0) -> Schedule:
 
 
 def cosine(num_steps: int, *, final: float = 0.0) -> Schedule:
-    """Fall along half a cosine from 1 to `final` within `num_steps`, then stay (Loshchilov 2017).
+    """Return half a cosine from 1 to `final` in `num_steps`, then constant (Loshchilov 2017).
 
     Parameters
     ----------
@@ -216,26 +214,26 @@ def cyclical(
     draws_per_cycle: int = 1,
     sampling: float = 0.25,
 ) -> Schedule:
-    """Restart a half cosine every `num_steps` steps (Zhang et al. 2020, eq. 1).
+    """Return a half cosine that restarts every `num_steps` steps (Zhang et al. 2020, eq. 1).
 
-    A run keeps draws at the end of each cycle only, where the step size is small: one, or several
-    from a sampling stage, around one mode. Warmup makes cycles too, the last of which ends with it.
+    A run keeps draws only at the end of each cycle, while the step size is small: one, or several
+    from a sampling stage, around one mode. Warmup makes cycles, too; its last one ends with it.
 
     Parameters
     ----------
     num_cycles : int
-        Cycles after warmup, resumed runs included; >= 1. A run has at most `draws_per_cycle` times
-        as many draws.
+        Cycles after warmup, with resumed runs; >= 1. A run has at most `draws_per_cycle` times as
+        many draws.
     num_steps : int
         Steps of a cycle, >= 1.
     exploration : float
-        In [0, 1): the first part of each cycle, which draws no noise and so only climbs (their
-        exploration stage).
+        First part of each cycle, in [0, 1), without noise, so that chains only climb (the
+        exploration stage of Zhang et al.).
     draws_per_cycle : int
-        Draws that a run keeps of each cycle, evenly spaced over its sampling stage, the last at the
-        end of the cycle; >= 1.
+        Draws that a run keeps from each cycle, evenly spaced over its sampling stage up to its end;
+        >= 1.
     sampling : float
-        In (0, 1 - exploration]: the part at the end of each cycle that is the sampling stage.
+        Part at the end of each cycle, in (0, 1 - exploration], that is the sampling stage.
 
     Returns
     -------

@@ -96,7 +96,7 @@ def test_a_group_is_named() -> None:
 
 
 def test_resume_says_how_to_go_on_with_files() -> None:
-    with pytest.raises(TypeError, match=r"resume=rb.load\(path\) goes on with saved draws"):
+    with pytest.raises(TypeError, match=r"resume=rb.load\(path\) continues saved draws"):
         SAMPLERS["HMC"].sample(3, resume="folder")
     with pytest.raises(TypeError, match="init=fit"):
         SAMPLERS["HMC"].sample(3, resume=FIT)

@@ -154,7 +154,7 @@ def test_what_is_missing_comes_in_the_order_to_mend_it(machine, monkeypatch):
     machine.nvrtc.getVersion = fail
     assert device_status().startswith("expected NVRTC, CUDA's run-time compiler, got none")
     machine.cupy.is_available = lambda: False
-    assert device_status() == "expected a CUDA device, got none: is a driver there?"
+    assert device_status() == "expected a CUDA device, got none: is a driver installed?"
     assert versions()["cuda"] == "driver 580.1, 0 devices"
     monkeypatch.setattr(_versions, "_driver", lambda: "")
     assert device_status().startswith("no driver; expected a CUDA device")

@@ -182,7 +182,7 @@ def test_sigterm_says_how_to_go_on(tmp_path: Path) -> None:
         [sys.executable, "-c", _TERM, str(folder)], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 143
-    assert f"the same line goes on, with store={str(folder)!r}" in done.stderr
+    assert f"the same call resumes, with store={str(folder)!r}" in done.stderr
     assert 0 < len(rb.load(folder)) < 2_000_000
 
 

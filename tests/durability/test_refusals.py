@@ -156,7 +156,7 @@ def test_more_draws_or_epochs_in_a_folder_say_how_to_go_on(tmp_path: Path) -> No
     run, call = tmp_path / "run", {**CALL, "seed": 3}
     _hmc().sample(4, store=run, **call)
     with pytest.raises(
-        ValueError, match=r"num_draws=10 where it was 4: to go on, draws = .*"
+        ValueError, match=r"num_draws=10 where it was 4: to continue, draws = .*"
     ) as one:
         _hmc().sample(10, store=run, **call)
     assert f"rb.load('{run}'), then more = ...sample(6, resume=draws, " in str(one.value)

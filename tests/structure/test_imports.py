@@ -157,7 +157,7 @@ except RuntimeError as error:
     print(error)
 """
     printed = run_python("import sys\n" + SMALL_RUN + code)
-    assert printed.strip().endswith("expected a CUDA device, got none: is a driver there?")
+    assert printed.strip().endswith("expected a CUDA device, got none: is a driver installed?")
 
 
 @pytest.mark.skipif(not CPP.is_dir(), reason="needs the source tree")

@@ -266,7 +266,7 @@ def attentive(**options):
 def test_attention_runs_in_torch_with_the_loaders_batches():
     target = attentive()
     assert not target.native
-    assert "none of our layers" in target.why
+    assert "not one of our layers" in target.why
     assert target.batch_size == 5
     draws = rb.SGLD(target, step_size=1e-4, batch_size=target.batch_size).sample(
         4, warmup=2, chains=3, seed=1, progress=False
@@ -505,7 +505,7 @@ def test_targets_travel_and_know_themselves():
 MODULE = nn.Linear(3, 1)
 BAD = {
     "module": ((3, rb.Gaussian(1.0), rows()), "expected module as a torch.nn.Module"),
-    "fixed": ((nn.Tanh(), rb.Gaussian(1.0), rows()), "parameters that want a gradient"),
+    "fixed": ((nn.Tanh(), rb.Gaussian(1.0), rows()), "parameters that require a gradient"),
     "mse": ((MODULE, nn.MSELoss(), rows()), "give rb.Gaussian"),
     "weights": ((MODULE, nn.CrossEntropyLoss(label_smoothing=0.1), rows()), "label_smoothing"),
     "no loss": ((MODULE, 3, rows()), "expected a likelihood such as"),

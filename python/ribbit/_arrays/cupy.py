@@ -78,7 +78,7 @@ def problem() -> Exception | None:
     import cupy
 
     if not cupy.is_available():
-        return RuntimeError("a CUDA device, got none: is a driver there?")
+        return RuntimeError("a CUDA device, got none: is a driver installed?")
     try:
         version = nvrtc_version()
     except ImportError as error:

@@ -23,12 +23,11 @@ Interrupted = _core.Interrupted
 
 
 def set_num_threads(n: int) -> None:
-    """Set how many threads the native code may use, for the whole process.
+    """Set the number of threads of the native code, for the whole process.
 
     The default is RIBBIT_NUM_THREADS, else OMP_NUM_THREADS, else the number of cores that this
-    process may use by its affinity and its control group's quota. Draws do not depend on it.
-    Threads that share one chain are fewer for a while where they wait for each other longer than
-    they work, as beside other work on the same cores.
+    process may use by its affinity and its control group's quota. Draws do not depend on it. On a
+    loaded machine Ribbit lowers the number of threads per chain by itself.
 
     Parameters
     ----------

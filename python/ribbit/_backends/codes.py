@@ -31,8 +31,8 @@ def _ordered(name: str) -> dict[str, int]:
 OPS = _ordered("OPS")
 """Operations of a row of the layer table, as in ``core/network.h``."""
 COLUMNS = tuple(_ordered("COLUMNS"))
-"""Columns of the layer table. Offsets and numbers that are absent are -1; "number" holds the bits
-of a float64."""
+"""Columns of the layer table. Absent offsets and numbers are -1; "number" holds a
+float64."""
 ACTIVATIONS = _ordered("ACTIVATIONS")
 """Kinds of activations, as in ``core/activation_hd.h``; gelu is the exact one, with erf."""
 PRIORS = _ordered("PRIORS")

@@ -24,7 +24,7 @@ def get_include() -> str:
     Raises
     ------
     FileNotFoundError
-        When this installation has no headers.
+        If this installation has no headers.
 
     Examples
     --------
@@ -38,8 +38,8 @@ def get_include() -> str:
 def get_cmake_dir() -> str:
     """Return the folder of CMake's package, for ``cmake -Dribbit_DIR=...``.
 
-    ``find_package(ribbit)`` then gives the target ``ribbit::ribbit``. Builds by scikit-build-core
-    find it by themselves. ``pkgconfig/ribbit.pc`` lies two folders above.
+    ``find_package(ribbit)`` then gives the target ``ribbit::ribbit``. scikit-build-core finds it by
+    itself. ``pkgconfig/ribbit.pc`` is two folders above.
 
     Returns
     -------
@@ -48,7 +48,7 @@ def get_cmake_dir() -> str:
     Raises
     ------
     FileNotFoundError
-        When this installation has no such package.
+        If this installation has no such package.
 
     Examples
     --------

@@ -83,6 +83,6 @@ def warn_of_tf32(function: str, precision: str) -> None:
     if precision == "tf32":
         warn(
             f"[{function}] expected precision='float32' or 'mixed' for gradients that HMC can rely "
-            "on, got 'tf32': products of 10 bits can halve the acceptance",
+            "on, got 'tf32': 10-bit products can halve the acceptance",
             PrecisionWarning,
         )

@@ -167,7 +167,7 @@ def check_threads() -> tuple[bool, str]:
     finally:
         _core.set_num_threads(before)
     return digests[0] == digests[1], "1 and 2 threads: " + (
-        "the same bits" if digests[0] == digests[1] else "different bits"
+        "bit-identical" if digests[0] == digests[1] else "different numbers"
     )
 
 

@@ -47,7 +47,7 @@ def versions() -> dict[str, str]:
 
 
 def show_versions() -> None:
-    """Print versions and facts about the machine; paste it into a bug report.
+    """Print versions and facts about the machine for a bug report.
 
     ``python -m ribbit doctor`` prints the same with a self-test.
     """

@@ -100,4 +100,4 @@ def _outcome(found: Any) -> str:
 def _line(found: Any, path: Path) -> str:
     if isinstance(found, Draws):
         return format_line(snapshot(found))
-    return f"{path}: {'a whole fit' if found.complete else 'a fit that goes on'}"
+    return f"{path}: {'a whole fit' if found.complete else 'a fit that runs'}"

@@ -1,4 +1,4 @@
-"""Reading, scaling and splitting data, a small real set and two toy problems; NumPy alone."""
+"""Functions that read, scale and split data, a small real set and two toy problems."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _PURPOSE = 12  # "dataset" in core/philox_hd.h
 
 @dataclass(frozen=True, eq=False)
 class Scaler:
-    """Standardised data and the way back; made by :func:`standardize`.
+    """Standardised data with their means and scales, made by :func:`standardize`.
 
     Attributes
     ----------
@@ -51,12 +51,12 @@ class Scaler:
     x_mean, x_scale : ndarray of shape x.shape[1:]
         Mean and standard deviation of the inputs over N (and the places of a channel). A column is
         constant if it spans at most 8 units in the last place of its largest number (of float32 if
-        all its numbers are in float32, except for whole numbers). Its scale is 1, or more if its
-        differences would still be seen.
+        all its numbers are float32 and not integers). Its scale is 1, or larger so that rounding
+        does not show.
     y_mean, y_scale : () or (K,) ndarray, or None
-        The same of the targets, in their unit.
+        Mean and standard deviation of the targets, in their units.
     columns : tuple or None
-        Names of the columns of the inputs, if they were a frame: `transform` takes others by them.
+        Column names of the inputs if they were a frame; `transform` matches new frames by them.
 
     Examples
     --------
@@ -96,7 +96,7 @@ class Scaler:
     def inverse_y(
         self, mean: npt.ArrayLike, std: npt.ArrayLike | None = None
     ) -> Array | tuple[Array, Array]:
-        """Predictions back in the unit of the targets.
+        """Return predictions in the units of the targets.
 
         Parameters
         ----------
@@ -108,8 +108,7 @@ class Scaler:
         Returns
         -------
         ndarray, or a pair of them when `std` is given
-            A log density per row in the unit of the targets is the standardised one minus
-            ``np.log(scaler.y_scale).sum()``.
+            To convert a log density per row, subtract ``np.log(scaler.y_scale).sum()``.
         """
         offset, scale = self._y("inverse_y")
         name = "Scaler.inverse_y"
@@ -132,8 +131,8 @@ def standardize(x: npt.ArrayLike, y: npt.ArrayLike | None = None) -> Scaler:
     Parameters
     ----------
     x : (N, ...) array_like
-        Inputs, usually the training rows. Of images (N, H, W, C) and sequences (N, T, C) a column
-        is a channel, the same at all places.
+        Inputs, usually the training rows. For images (N, H, W, C) and sequences (N, T, C) a column
+        is a channel, over all places.
     y : (N,) or (N, K) array_like, optional
         Real targets. Leave class labels out.
 
@@ -149,9 +148,9 @@ def standardize(x: npt.ArrayLike, y: npt.ArrayLike | None = None) -> Scaler:
     Warns
     -----
     ScaleWarning
-        If a few far cells flatten a column, such as one of 1e12 among numbers of the order of one:
-        at most a tenth of the rows are far, all others lie within 0.01 sds of the median and
-        differ, and the far ones are 100 times farther from it. For tables of ten rows or more.
+        If a few extreme values flatten a column, such as 1e12 among numbers near one. At most a
+        tenth of the rows are extreme, all others lie within 0.01 sds of the median and differ, and
+        the extreme ones are 100 times farther from it. For tables of at least ten rows.
 
     Examples
     --------
@@ -183,7 +182,7 @@ def standardize(x: npt.ArrayLike, y: npt.ArrayLike | None = None) -> Scaler:
 def splits(
     n: int, seed: int = 1, *, num_splits: int = 20, train_fraction: float = 0.9
 ) -> list[tuple[Indices, Indices]]:
-    """Random splits into training and test rows: the standard ones of the UCI benchmark.
+    """Return random splits into training and test rows, as in the UCI benchmark.
 
     One ``RandomState(seed)``, one ``choice(n, n, replace=False)`` per split; the first
     ``round(train_fraction * n)`` rows train (Hernandez-Lobato and Adams 2015; Gal and Ghahramani
@@ -235,11 +234,11 @@ def splits(
 
 
 def energy_efficiency() -> tuple[Array, Array]:
-    """Return the heating load of 768 simulated buildings, a real set that needs no download.
+    """Return the heating load of 768 simulated buildings, a data set that needs no download.
 
-    Columns of x, raw: relative compactness, surface area, wall area and roof area (m^2), overall
-    height (m), orientation (2 to 5), glazing area (share of the floor area), distribution of the
-    glazing (0: none, 1 to 5).
+    Columns of x are relative compactness, surface area, wall area and roof area (m^2), and overall
+    height (m). Then follow orientation (2 to 5), glazing area (share of the floor area) and
+    distribution of the glazing (0: none, 1 to 5).
 
     Returns
     -------
@@ -268,14 +267,14 @@ def energy_efficiency() -> tuple[Array, Array]:
 
 
 def toy_regression(n: int, seed: int = 0) -> tuple[Array, Array]:
-    """Draw from the noisy curve of Blundell et al. (2015), section 5.2, on x in (0, 0.5).
+    """Return points on the noisy curve of Blundell et al. (2015), section 5.2, on x in (0, 0.5).
 
     y = x + 0.3 sin(2 pi (x + e)) + 0.3 sin(4 pi (x + e)) + e with e ~ N(0, 0.02^2).
 
     Parameters
     ----------
     n : int
-        Rows. The first rows do not depend on it.
+        Number of rows; the first rows do not depend on it.
     seed : int
 
     Returns
@@ -299,12 +298,12 @@ def toy_regression(n: int, seed: int = 0) -> tuple[Array, Array]:
 
 
 def two_moons(n: int, seed: int = 0, *, noise: float = 0.1) -> tuple[Array, npt.NDArray[np.int64]]:
-    """Draw from two interleaved half circles of radius 1 with Gaussian noise.
+    """Return points on two interleaved half circles of radius 1, with Gaussian noise.
 
     Parameters
     ----------
     n : int
-        Rows; labels alternate 0, 1, 0, ... The first rows do not depend on it.
+        Number of rows; labels alternate 0, 1, 0, ... The first rows do not depend on it.
     seed : int
     noise : float
         Standard deviation in both directions.

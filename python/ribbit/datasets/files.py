@@ -35,7 +35,7 @@ def read_csv(
     delimiter: str = ",",
     header: bool | None = None,
 ) -> tuple[Array, npt.NDArray[Any]]:
-    """Read a table of numbers, with targets that are numbers or texts.
+    """Return inputs and targets from a table of numbers; targets may be texts.
 
     Parameters
     ----------
@@ -46,22 +46,22 @@ def read_csv(
     delimiter : str
         One character.
     header : bool, optional
-        Whether the first line holds names. None: it does if a cell of it is not a number. If that
-        cell is the one of a `target` given by position, no other line may have it.
+        Whether the first line has names. None: it does if one of its cells is not a number. If that
+        cell belongs to a `target` given by position, it must be unique in its column.
 
     Returns
     -------
     x : (N, D) ndarray of float64
         The other columns in their order.
     y : (N,) ndarray of float64 or str
-        Texts, such as names of classes, if a cell of the column is a text, or none is a number. A
-        cell that begins like a number, such as 12x, is taken for a mistake among numbers.
+        Texts, such as class names, if a cell of the column is a text, or no cell is a number. A
+        cell that begins like a number, such as 12x, counts as a mistake among numbers.
 
     Raises
     ------
     TypeError, ValueError
-        If the file has no rows, lines of different lengths, a cell that is missing (the line and
-        column are named), a number of x that is none or is not finite, or no such target.
+        If the file has no rows, lines of different lengths, a missing cell, a cell of x that is not
+        a finite number, or no such target. The message names line and column.
     OSError
         If the file cannot be read.
 
@@ -133,29 +133,29 @@ def read_csv(
 
 
 def write_npy(path: str | os.PathLike[str], rows: Any) -> np.memmap[Any, Any]:
-    """Write rows that are read in slices to a file of NumPy, some at a time.
+    """Write rows to a NumPy file, some at a time, and return it as a memory map.
 
-    For rows that no memory holds and that lie compressed, such as a Zarr array or a data set of
-    h5py: a step of a sampler takes rows from all places, and every one of them would cost a chunk.
+    For compressed rows larger than memory, such as a Zarr array or an h5py data set. A sampler's
+    step reads random rows, and each would otherwise decompress a chunk.
 
     Parameters
     ----------
     path : path
-        Of the file, ``.npy``; what is there is replaced once all rows are written.
+        Path of the file, ``.npy``. An existing file is replaced once all rows are written.
     rows : array
-        Has ``shape`` (N, ...), ``dtype`` (real numbers) and slices ``rows[a:b]``.
+        Object with ``shape`` (N, ...), ``dtype`` (real numbers) and slices ``rows[a:b]``.
 
     Returns
     -------
     numpy.memmap
-        ``np.load(path, mmap_mode="r")``: what :class:`ribbit.Posterior` takes as its x.
+        ``np.load(path, mmap_mode="r")``, for the x of :class:`ribbit.Posterior`.
 
     Raises
     ------
     TypeError, ValueError
-        For what has no rows of real numbers.
+        If `rows` does not have rows of real numbers.
     OSError
-        If the file cannot be written; nothing is left of it then.
+        If the file cannot be written; it is then removed.
 
     Examples
     --------
@@ -205,7 +205,7 @@ def write_npy(path: str | os.PathLike[str], rows: Any) -> np.memmap[Any, Any]:
 def read_npz(
     path: str | os.PathLike[str], *, x: str | None = None, y: str = "y"
 ) -> tuple[Array, npt.NDArray[Any]]:
-    """Read inputs and targets from a NumPy archive (no pickles).
+    """Return inputs and targets from a NumPy archive (no pickles).
 
     Parameters
     ----------
@@ -224,7 +224,8 @@ def read_npz(
     Raises
     ------
     TypeError, ValueError
-        If the file is no archive, an array is absent, not real, not finite, or the rows differ.
+        If the file is not an archive, an array is absent, not real or not finite, or the rows
+        differ.
     OSError
         If the file cannot be read.
 
@@ -271,23 +272,22 @@ def read_npz(
 
 
 def read_idx(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
-    """Read an array from an IDX file, the format of MNIST and of the sets that copy its layout.
+    """Return the array of an IDX file, the format of MNIST and similar sets.
 
     Parameters
     ----------
     path : path
-        As it is or compressed by gzip; which of the two is read from the file, not from its name.
+        Path of the file, plain or compressed by gzip; the contents decide, not the name.
 
     Returns
     -------
     ndarray
-        In the shape and type of the file (images of bytes: (N, H, W) uint8), in the byte order of
-        the machine.
+        Shape and type are the file's (byte images: (N, H, W) uint8), in the machine's byte order.
 
     Raises
     ------
     ValueError
-        If the file is no IDX file, or is longer or shorter than its header says.
+        If the file is not an IDX file, or is longer or shorter than its header says.
     OSError
         If the file cannot be read.
 

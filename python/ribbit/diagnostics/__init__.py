@@ -1,10 +1,9 @@
 """Convergence of chains and distances between predictive distributions.
 
-R-hat, effective sample size and Monte Carlo standard error follow Vehtari, Gelman, Simpson,
-Carpenter and Buerkner (2021), "Rank-normalization, folding, and localization: an improved R-hat for
-assessing convergence of MCMC", Bayesian Analysis 16, and give ArviZ's numbers method by method, but
-for ``mcse(method="sd")``, which says why. They run on any number of quantities at once, a block at
-a time, in float64. Draws that live on a device are copied to the host here.
+R-hat, effective sample size and Monte Carlo standard error follow Vehtari et al. (2021),
+"Rank-normalization, folding, and localization", Bayesian Analysis 16. They agree with ArviZ for
+each method, except ``mcse(method="sd")``. They take any number of quantities at once, in float64.
+Draws in GPU memory are copied to the host.
 """
 
 from __future__ import annotations
@@ -48,31 +47,30 @@ _MCSE_METHODS = ("mean", "sd")
 
 
 def rhat(a: npt.ArrayLike, *, method: str = "rank") -> Array:
-    """Potential scale reduction factor.
+    """Return the potential scale reduction factor R-hat.
 
     Parameters
     ----------
     a : (C, D, ...) array_like
         Draws: chains, draws, then any shape.
     method : {"rank", "split", "folded", "z_scale", "identity"}
-        "rank" (the default): the larger of the rank-normalised split R-hat and of the same after
-        folding about the median (Vehtari et al. 2021, section 4). "z_scale" and "folded" are these
-        two alone. "split": every chain is cut in two, no ranks (Gelman et al. 2013, eq. 11.4).
+        "rank" (the default): the larger of the rank-normalised split R-hat, before and after
+        folding about the median (Vehtari et al. 2021, section 4). "z_scale" and "folded": one of
+        the two. "split": chains split in halves, without ranks (Gelman et al. 2013, eq. 11.4).
         "identity": neither split nor ranks.
 
     Returns
     -------
     (...) ndarray of float64
-        1 at convergence. NaN with fewer than two chains or four draws, where a draw is NaN or
-        infinite, and where all draws are equal. An odd number of draws drops the middle one when
-        split.
+        1 at convergence. NaN with fewer than two chains or four draws, if a draw is NaN or
+        infinite, or if all draws are equal. Splitting an odd number of draws drops the middle one.
 
     Raises
     ------
     TypeError, ValueError
         If `a` is not a real array with at least two axes, or `method` is unknown.
     ImportError, RuntimeError
-        If `a` is in device memory, no CuPy array, and CuPy or a part it needs is missing.
+        If `a` is in GPU memory but not a CuPy array, and CuPy or a part it needs is missing.
 
     Examples
     --------
@@ -89,37 +87,36 @@ def rhat(a: npt.ArrayLike, *, method: str = "rank") -> Array:
 
 
 def nested_rhat(a: npt.ArrayLike, superchains: npt.ArrayLike, *, method: str = "rank") -> Array:
-    """Nested R-hat: of many chains, groups of which have started at one place.
+    """Return nested R-hat, for groups of chains that share a start.
 
-    Chains that share a start agree with each other before they have forgotten it, so that R-hat
-    over all of them is near 1 too early. Here the means of K groups (superchains) are compared with
-    what varies within a group, between its chains and within each: sqrt(1 + B / W). Chains may be
-    short, down to a single draw.
+    Chains with a common start agree before they have forgotten it, so plain R-hat is near 1 too
+    early. Nested R-hat compares the variance B of the means of K groups (superchains) with the
+    variance W within groups, between and within their chains: sqrt(1 + B / W). Chains may be short,
+    down to a single draw.
 
     Parameters
     ----------
     a : (C, D, ...) array_like
         Draws: chains, draws, then any shape.
     superchains : (C,) array_like of int
-        Which chains share a start: equal numbers, of any size. Groups count equally whatever their
-        size; a group of one chain has no variance between its chains.
+        Number of each chain's group; chains with equal numbers share a start. Groups have equal
+        weights. A group of one chain has no variance between its chains.
     method : {"rank", "identity"}
-        "rank" (the default): the larger one of the nested R-hats of the normal scores of the ranks,
-        and of the same after folding about the median, as in :func:`rhat` (chains are not cut in
-        two). "identity": of the draws as they are, as in the paper.
+        "rank" (the default): the larger nested R-hat of the ranks' normal scores, before and after
+        folding about the median, as in :func:`rhat` (chains are not split). "identity": of the
+        draws themselves, as in the paper.
 
     Returns
     -------
     (...) ndarray of float64
-        1 at convergence, up to noise: B is at least the variance of a group's mean, that of a draw
-        over the effective draws of a group. NaN where a draw is NaN or infinite, and where all
-        draws are equal.
+        1 at convergence, up to noise: B is at least the variance of a draw divided by the effective
+        draws of a group. NaN if a draw is NaN or infinite, or if all draws are equal.
 
     Raises
     ------
     TypeError, ValueError
-        If `a` is not a real array with at least two axes, `superchains` are not C whole numbers, or
-        fewer than two groups, or groups of one chain alone with a single draw.
+        If `a` is not a real array with at least two axes, `superchains` are not C integers, there
+        are fewer than two groups, or all groups have one chain with a single draw.
 
     References
     ----------
@@ -164,17 +161,17 @@ def nested_rhat(a: npt.ArrayLike, superchains: npt.ArrayLike, *, method: str = "
 
 
 def ess(a: npt.ArrayLike, *, method: str = "bulk", tail_probability: float = 0.05) -> Array:
-    """Effective sample size.
+    """Return the effective sample size (ESS).
 
     Parameters
     ----------
     a : (C, D, ...) array_like
         Draws: chains, draws, then any shape.
     method : {"bulk", "tail", "mean", "sd", "median", "identity"}
-        "bulk" (the default): of the rank-normalised split chains. "tail": the smaller one of the
-        indicators of the two `tail_probability` quantiles. "median": of the median's indicator.
-        "mean", "sd": of the split chains and of their squared deviations. "identity": of the chains
-        as they are. All use Geyer's initial monotone sequence (Vehtari et al. 2021, section 3.2).
+        "bulk" (the default): for rank-normalised split chains. "tail": the smaller ESS of the
+        indicators of two quantiles. "median": for the median's indicator. "mean", "sd": for the
+        split chains, and for their squared deviations. "identity": for the chains themselves. All
+        use Geyer's initial monotone sequence (Vehtari et al. 2021, section 3.2).
     tail_probability : float
         For "tail": the quantiles are this and one minus this.
 
@@ -182,7 +179,7 @@ def ess(a: npt.ArrayLike, *, method: str = "bulk", tail_probability: float = 0.0
     -------
     (...) ndarray of float64
         In draws; above C * D for antithetic chains (at most C * D * log10(C * D)). NaN with fewer
-        than four draws or where a draw is NaN or infinite; the number of draws where all are equal.
+        than four draws or if a draw is NaN or infinite; the number of draws if all are equal.
 
     Raises
     ------
@@ -206,7 +203,7 @@ def ess(a: npt.ArrayLike, *, method: str = "bulk", tail_probability: float = 0.0
 
 
 def mcse(a: npt.ArrayLike, *, method: str = "mean") -> Array:
-    """Monte Carlo standard error of the posterior mean or standard deviation.
+    """Return the Monte Carlo standard error of the posterior mean or standard deviation.
 
     Parameters
     ----------
@@ -215,12 +212,12 @@ def mcse(a: npt.ArrayLike, *, method: str = "mean") -> Array:
     method : {"mean", "sd"}
         "mean" (the default): sd / sqrt(ESS of the mean). "sd": by the delta method from the
         variance of (x - mean)^2 and the ESS of these squares, ``ess(a, method="sd")``. (arviz-stats
-        takes the ESS of the mean here, which for antithetic chains is many times larger.)
+        uses the ESS of the mean here, which is much larger for antithetic chains.)
 
     Returns
     -------
     (...) ndarray of float64
-        In units of `a`. NaN with fewer than four draws or where a draw is NaN or infinite.
+        In units of `a`. NaN with fewer than four draws or if a draw is NaN or infinite.
 
     Raises
     ------
@@ -238,7 +235,7 @@ def mcse(a: npt.ArrayLike, *, method: str = "mean") -> Array:
 
 
 def predictive_rhat(draws: Any, x: npt.ArrayLike, *, method: str = "rank") -> Array:
-    """R-hat of the predictions at `x`, streamed over rows.
+    """Return R-hat of the predictions at `x`, streamed over rows.
 
     Parameters
     ----------
@@ -252,9 +249,9 @@ def predictive_rhat(draws: Any, x: npt.ArrayLike, *, method: str = "rank") -> Ar
     Returns
     -------
     (N, K) ndarray of float64
-        Of the mean function (regression, counts) or of the class probabilities; (N,) for a single
-        output whose y was (N,). Predictions may have converged where single weights have not
-        (Izmailov et al. 2021, section 5.2).
+        For the mean function (regression, counts) or the class probabilities; (N,) for a single
+        output whose y was (N,). Predictions may converge although weights do not (Izmailov et al.
+        2021, section 5.2).
 
     Examples
     --------
@@ -271,7 +268,7 @@ def predictive_rhat(draws: Any, x: npt.ArrayLike, *, method: str = "rank") -> Ar
 
 
 def predictive_ess(draws: Any, x: npt.ArrayLike, *, method: str = "bulk") -> Array:
-    """Effective sample size of the predictions at `x`, streamed over rows.
+    """Return the effective sample size of the predictions at `x`, streamed over rows.
 
     Parameters
     ----------
@@ -285,8 +282,8 @@ def predictive_ess(draws: Any, x: npt.ArrayLike, *, method: str = "bulk") -> Arr
     Returns
     -------
     (N, K) ndarray of float64
-        In draws; of the mean function (regression, counts) or of the class probabilities; (N,) for
-        a single output whose y was (N,).
+        In draws, for the mean function (regression, counts) or the class probabilities; (N,) for a
+        single output whose y was (N,).
 
     Examples
     --------
@@ -303,7 +300,7 @@ def predictive_ess(draws: Any, x: npt.ArrayLike, *, method: str = "bulk") -> Arr
 
 
 def weight_rhat(draws: Any, *, method: str = "split") -> Array:
-    """R-hat of every parameter: split R-hat without ranks, as ArviZ's ``method="split"``.
+    """Return R-hat of every parameter: split R-hat without ranks, as ArviZ's ``method="split"``.
 
     Parameters
     ----------
@@ -331,7 +328,7 @@ def weight_rhat(draws: Any, *, method: str = "split") -> Array:
 
 
 def agreement(p: Any, q: Any) -> float:
-    """Fraction of rows where two predictive distributions name the same class.
+    """Return the fraction of rows for which two predictive distributions name the same class.
 
     Parameters
     ----------
@@ -360,7 +357,7 @@ def agreement(p: Any, q: Any) -> float:
 
 
 def total_variation(p: Any, q: Any) -> float:
-    """Total variation distance of two predictive distributions, averaged over rows.
+    """Return the total variation distance of two predictive distributions, averaged over rows.
 
     Parameters
     ----------
@@ -370,7 +367,7 @@ def total_variation(p: Any, q: Any) -> float:
     Returns
     -------
     float
-        mean over rows of ``0.5 * sum_k |p - q|``, in [0, 1] (Izmailov et al. 2021, section 6).
+        Mean over rows of ``0.5 * sum_k |p - q|``, in [0, 1] (Izmailov et al. 2021, section 6).
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""One chain, its rows over many machines: `Posterior(..., group=...)`.
+"""Chains whose data rows are spread over several processes: `Posterior(..., group=...)`.
 
-Every process ("rank") runs the same program on the rows that are its own; the draws are the same
-bits on every rank and for every number of ranks.
+Every process ("rank") runs the same program on its own rows. The draws are bit-identical on every
+rank and for any number of ranks.
 """
 
 from __future__ import annotations

@@ -31,15 +31,15 @@ _TEXT = 1024  # bytes of why a rank has failed
 
 @runtime_checkable
 class Communicator(Protocol):
-    """What carries bytes between ranks: MPI, or an adapter of yours to another library.
+    """Base class for the transport of bytes between ranks: MPI, or your adapter of another library.
 
-    Each call is made by all ranks in the same order and returns when the rank has what it needs.
-    Buffers are bytes, one part for each rank behind another, and never overlap.
+    All ranks make the same calls in the same order, and a call returns once the rank has its data.
+    Buffers are bytes, with the parts of the ranks one after another, and never overlap.
 
     Attributes
     ----------
     rank : int
-        Of this process, in 0 .. size - 1.
+        Number of this process, in 0 .. size - 1.
     size : int
         Number of ranks R.
 
@@ -61,7 +61,7 @@ class Communicator(Protocol):
     size: int
 
     def gather(self, send: memoryview, receive: memoryview, sizes: Sequence[int]) -> None:
-        """Give all ranks what each has: `send` of rank r becomes part r, of ``sizes[r]`` bytes."""
+        """Send data to all ranks: `send` of rank r becomes part r, with ``sizes[r]`` bytes."""
         ...
 
     def exchange(
@@ -71,12 +71,12 @@ class Communicator(Protocol):
         receive: memoryview,
         receive_sizes: Sequence[int],
     ) -> None:
-        """Give rank r part r of `send`; part r of `receive` becomes what it sends here."""
+        """Send part r of `send` to rank r, and receive part r of `receive` from it."""
         ...
 
 
 class Group:
-    """Processes that have the rows of a posterior together.
+    """Processes that share the rows of a posterior.
 
     Made by :func:`ribbit.distributed.from_mpi`, or from a :class:`Communicator`. The calls of
     several groups, or of several threads on one, must come in the same order on every rank.
@@ -88,17 +88,16 @@ class Group:
     Attributes
     ----------
     rank, size : int
-        This process among how many.
+        Number of this process, and number of processes.
     bytes_sent : int
-        Bytes of gradients, log likelihoods and rows of minibatches that this rank has sent to
-        others so far.
+        Bytes of gradients, log likelihoods and minibatch rows that this rank has sent so far.
     gradients : int
-        Evaluations that were exchanged.
+        Number of evaluations with an exchange.
 
     Raises
     ------
     TypeError
-        If `communicator` is none.
+        If `communicator` is not a Communicator.
 
     Examples
     --------
@@ -132,7 +131,7 @@ class Group:
         raise TypeError("[Group] expected to stay in its process, got pickled")
 
     def rows(self, count: int, shards: int = DEFAULT_SHARDS) -> slice:
-        """Return which of `count` rows are this rank's: those of its shards.
+        """Return the slice of `count` rows that belongs to this rank.
 
         Parameters
         ----------
@@ -163,12 +162,12 @@ class Group:
     # What follows is for posteriors and samplers: all ranks call it together.
 
     def meet(self, wish: bool, place: int) -> bool:
-        """Begin a gradient; whether all stop, since one wishes it.
+        """Begin a gradient; return whether all ranks stop, because one asked for it.
 
         Raises
         ------
         GroupError
-            On every rank, unless all are at the same `place`, a digest of positions or rows.
+            On every rank, unless all have the same `place`, a digest of positions or rows.
         """
         self.gradients += 1
         stop, said = self._begin(_GRADIENT, wish=wish, length=_number("meet", place))
@@ -194,13 +193,13 @@ class Group:
         self._carry(self._link.exchange, send, send_sizes, receive, receive_sizes)
 
     def gather(self, send: memoryview, receive: memoryview, sizes: Sequence[int]) -> None:
-        """Give all ranks a part of a gradient, or of anything whose sizes all know."""
+        """Send data of known sizes to all ranks, such as parts of a gradient."""
         self._check_sizes("gather", sizes)
         self.bytes_sent += sizes[self.rank] * (self.size - 1)
         self._carry(self._link.gather, send, receive, sizes)
 
     def collect(self, data: bytes) -> list[bytes]:
-        """Return what each rank gives."""
+        """Return the data of each rank."""
         if not isinstance(data, bytes):
             got = checks.summary(data)
             raise TypeError(f"[Group.collect] data must be bytes, got {got}")
@@ -214,7 +213,7 @@ class Group:
         return found
 
     def first(self, value: Any = None) -> Any:
-        """Return what rank 0 gives; it is pickled."""
+        """Return the value of rank 0, sent by pickle."""
         data = b""
         if self.rank == 0:
             try:
@@ -225,12 +224,12 @@ class Group:
         return pickle.loads(self.collect(data)[0])
 
     def alike(self, function: str, stated: dict[str, str]) -> None:
-        """Raise, on every rank, unless all state the same.
+        """Raise on every rank unless all state the same.
 
         Raises
         ------
         GroupError
-            With the first thing in which they differ.
+            Names the first difference.
         """
         checks.mapping("Group.alike", "stated", stated)
         for key, value in stated.items():
@@ -245,12 +244,12 @@ class Group:
                 raise GroupError(f"[{function}] expected the same {key} on every rank, got {said}")
 
     def agree(self, wish: bool, number: int, place: int) -> tuple[bool, int]:
-        """Return whether a rank wants to stop, and the number that rank 0 gives.
+        """Return whether a rank asks to stop, and the number of rank 0.
 
         Raises
         ------
         GroupError
-            On every rank, unless all are at the same `place`, a digest of where chains are.
+            On every rank, unless all have the same `place`, a digest of the chains' positions.
         """
         stop, said = self._begin(
             _AGREE, wish=wish, length=_number("agree", place), number=_number("agree", number)
@@ -268,7 +267,7 @@ class Group:
         self._begin(_END)
 
     def fail(self, error: BaseException) -> None:
-        """Tell the others that this rank leaves by an error that they may not have."""
+        """Tell the other ranks that this rank leaves with an error that they may not have."""
         if self._lost:
             return
         with contextlib.suppress(GroupError):
@@ -293,7 +292,7 @@ class Group:
             rank = next(r for r, head in enumerate(heads) if head[1] & _FAILED)
             said = texts[rank].rstrip(b"\0").decode(errors="replace")
             raise GroupError(
-                f"[Group] expected all {self.size} ranks to go on, got an error on rank {rank}: "
+                f"[Group] expected all {self.size} ranks to continue, got an error on rank {rank}: "
                 f"{said}"
             )
         done = [head[0] for head in heads]

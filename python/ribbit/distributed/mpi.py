@@ -69,8 +69,8 @@ class _Mpi:
                 self._told = True
                 print(
                     f"[Group] rank {self.rank} of {self.size} has waited {PATIENCE:g} s for the "
-                    "others, and goes on waiting: posteriors, runs, fits and gradients of a group "
-                    "are calls that every rank has to make",
+                    "others, and keeps waiting: every rank has to make the same calls of "
+                    "posteriors, runs, fits and gradients",
                     file=sys.stderr,
                     flush=True,
                 )
@@ -98,13 +98,13 @@ def from_mpi(comm: Any = None) -> Group:
     ImportError
         Without mpi4py: ``pip install "ribbit[mpi]"`` brings it and an MPI.
     TypeError
-        If `comm` is no such communicator.
+        If `comm` is not an intracommunicator.
 
     Notes
     -----
     Start the program with ``mpiexec -n 4 python -m mpi4py script.py``: ``-m mpi4py`` ends all
-    processes where one ends by an error that the others cannot know of. A process that is killed
-    ends them too, as MPI does; with ``store=`` the same line goes on, with any number of ranks.
+    processes if one fails with an error of its own. If a process is killed, MPI ends the others.
+    With ``store=`` the same call resumes the run, with any number of ranks.
 
     Examples
     --------

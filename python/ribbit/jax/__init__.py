@@ -1,7 +1,6 @@
-"""JAX: log densities of Ribbit inside compiled programs, and those of JAX as targets of Ribbit.
+"""JAX: Ribbit's log densities in compiled programs, and JAX log densities as targets of Ribbit.
 
-``import ribbit.jax`` needs ``pip install "ribbit[jax]"``; nothing of it is imported by
-``import ribbit``.
+``import ribbit.jax`` needs ``pip install "ribbit[jax]"``; ``import ribbit`` does not import it.
 """
 
 from ribbit._arrays.keywords import explain

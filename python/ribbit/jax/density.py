@@ -26,7 +26,7 @@ _MAX_DIM = 2**34
 
 
 def from_jax(fn: Callable[[jax.Array], Any], dim: int, dtype: Any = None) -> JaxDensity:
-    """Make a target of a log density written in JAX, for any sampler that needs gradients.
+    """Return a target from a log density written in JAX, for any gradient-based sampler.
 
     Parameters
     ----------
@@ -36,8 +36,8 @@ def from_jax(fn: Callable[[jax.Array], Any], dim: int, dtype: Any = None) -> Jax
     dim : int
         Number of parameters P, >= 1.
     dtype : {"float32", "float64"}, optional
-        Of positions, and of theta in `fn`. Default: float64 where ``jax_enable_x64`` is set, as it
-        should be; float32 otherwise, whose log densities have 7 digits.
+        Dtype of positions and of theta in `fn`. Default: float64 if ``jax_enable_x64`` is set, as
+        we recommend; else float32, whose log densities have 7 digits.
 
     Returns
     -------
@@ -46,12 +46,12 @@ def from_jax(fn: Callable[[jax.Array], Any], dim: int, dtype: Any = None) -> Jax
     Raises
     ------
     TypeError, ValueError
-        If an argument does not fit, or `fn` returns anything but a scalar.
+        If an argument is wrong, or `fn` returns anything but a scalar.
 
     Notes
     -----
-    The program for C chains is another one than that for one: the last bits of draws may depend on
-    how many chains run together, unlike those of Ribbit's own targets.
+    JAX compiles a program for each number of chains. So the last digits of draws may depend on the
+    number of chains, unlike with Ribbit's own targets.
 
     Examples
     --------
@@ -119,7 +119,7 @@ class JaxDensity:
         self.__init__(**state)  # type: ignore[misc]
 
     def init(self, seed: int = 0, chains: int | npt.ArrayLike | None = None) -> FloatArray:
-        """Draw standard normal starts (P,) or (chains, P), chain c the same whatever the others.
+        """Return standard normal starts (P,) or (chains, P), which depend on the chain ids alone.
 
         Raises
         ------
@@ -137,12 +137,12 @@ class JaxDensity:
         theta : numpy.ndarray
             (P,) or (C, P) in the target's dtype.
         rows : None
-            There are no data rows.
+            Must be None, because there are no data rows.
 
         Raises
         ------
         TypeError, ValueError
-            If `theta` does not fit, or `rows` is given.
+            If `theta` is wrong, or `rows` is given.
         """
         name = "JaxDensity.value_and_grad"
         if rows is not None:
@@ -169,7 +169,7 @@ class JaxDensity:
     ) -> tuple[FloatArray, FloatArray, npt.NDArray[np.float64], FloatArray]:
         """Run a leapfrog trajectory of every chain in one program; as `Posterior.leapfrog`.
 
-        The terms returned are (C, 1), the log density. Ctrl-C is seen when it ends.
+        The returned terms (C, 1) are the log density. Ctrl-C takes effect at the end of the call.
 
         Raises
         ------

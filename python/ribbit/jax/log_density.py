@@ -27,39 +27,39 @@ _HANDLER = "ribbit_log_density"
 
 
 def jax_log_density(target: Any, *, prior: bool = True) -> Callable[[Any], jax.Array]:
-    """Return a target's log density as a function that JAX compiles, differentiates and batches.
+    """Return a target's log density as a function that JAX can compile, differentiate and batch.
 
-    In a compiled program it costs a call of the core: no Python, no copy. A gradient comes with the
-    same evaluation. `jax.vmap` makes one native call for all chains, on Ribbit's threads.
+    In a compiled program it is a call of the native core, without Python or copies, and the same
+    evaluation gives the gradient. `jax.vmap` makes one native call for all chains, on Ribbit's
+    threads.
 
     Parameters
     ----------
     target : Posterior
-        With data in host memory. Programs that call it keep it alive.
+        Posterior with data in host memory. Compiled programs keep it alive.
     prior : bool, default True
-        False: the tempered log likelihood alone, such as for a model that has priors of its own
-        around the network.
+        False: the tempered log likelihood alone, for a model with its own priors.
 
     Returns
     -------
     callable
-        ``log_density(theta)``: theta (..., P) in the target's dtype -> (...) in the same dtype.
-        For float64 JAX needs ``jax.config.update("jax_enable_x64", True)``. Derivatives of first
-        order, forward and reverse; those of second order raise TypeError.
+        ``log_density(theta)``: theta (..., P) in the target's dtype -> (...) in the same dtype. For
+        float64 JAX needs ``jax.config.update("jax_enable_x64", True)``. First derivatives work in
+        forward and reverse mode; second ones raise TypeError.
 
     Raises
     ------
     TypeError, ValueError
-        If `target` is no such target. The function raises them for a theta that does not fit, and
-        when a program for more than one device is compiled.
+        If `target` is not such a target. The function raises them for a wrong theta, and if a
+        program for several devices is compiled.
     NotImplementedError
-        When a program for anything but the CPU is compiled.
+        If a program for anything but the CPU is compiled.
 
     Notes
     -----
-    The log density is rounded to the target's dtype: in float32 to 7 digits. Samplers that compare
-    energies of many rows want float64. Ctrl-C is seen between native calls. Programs cannot be
-    exported or kept on a disk for another process.
+    The log density is rounded to the target's dtype: in float32 to 7 digits. Use float64 for
+    samplers that compare energies of many rows. Ctrl-C takes effect between native calls. Programs
+    cannot be exported or cached on disk for another process.
 
     Examples
     --------

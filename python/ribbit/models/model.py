@@ -55,7 +55,7 @@ class Model:
     rates : numpy.ndarray
         Dropout rate of each row (R,) float64, read-only; 0 for other layers.
     tokens : int
-        The input holds integers in [0, tokens); 0: it holds numbers.
+        Number of tokens if the input holds integers in [0, tokens), else 0.
     dropout_layers : tuple of str
         Dropout layers as ``"2: Dropout(0.1)"``.
 
@@ -66,8 +66,8 @@ class Model:
 
     Notes
     -----
-    The flat vector holds the layers in order, of each its arrays in C order: weight, then bias; of
-    an LSTM weight, recurrent, bias; of a norm gamma, beta, tau.
+    The flat vector holds the arrays of each layer, in order of the layers and in C order: weight,
+    then bias. An LSTM has weight, recurrent, bias, and a norm has gamma, beta, tau.
 
     Examples
     --------
@@ -148,18 +148,18 @@ class Model:
         scheme: str = "he",
         dtype: npt.DTypeLike = np.float32,
     ) -> FloatArray:
-        """Draw starting parameters.
+        """Return random starting parameters.
 
         Parameters
         ----------
         seed : int, default 0
             In [0, 2**64).
         chains : int or array of int, optional
-            Number of chains, or their ids (C,); chain c gets the same start whatever the others.
+            Number of chains, or their ids (C,); a chain's start depends on its id alone.
         scheme : {"he", "small"}, default "he"
-            "he": weights N(0, 2 / fan_in), biases, shifts and thresholds 0, scales of norms 1
-            (He et al. 2015, eq. 10).
-            "small": every parameter N(0, 0.005**2), the start of Izmailov et al. (2021).
+            "he": weights N(0, 2 / fan_in), biases, shifts and thresholds 0, scales of norms 1 (He
+            et al. 2015, eq. 10). "small": every parameter N(0, 0.005**2), the start of Izmailov et
+            al. (2021).
         dtype : dtype, default float32
             float32 or float64.
 
@@ -197,12 +197,12 @@ class Model:
         Returns
         -------
         dict of str to array
-            ``{"0.weight": (in, out), "0.bias": (out,), ...}`` behind the leading axes of `theta`.
+            ``{"0.weight": (in, out), "0.bias": (out,), ...}`` after the leading axes of `theta`.
 
         Raises
         ------
         TypeError, ValueError
-            If `theta` is no array or its last axis is not `dim`.
+            If `theta` is not an array or its last axis is not `dim`.
         """
         shape = getattr(theta, "shape", None)
         if not isinstance(shape, tuple) or not hasattr(theta, "reshape"):
@@ -237,7 +237,7 @@ class Model:
         Raises
         ------
         TypeError, ValueError
-            If names, shapes or dtypes are not those of the model.
+            If names, shapes or dtypes do not match the model.
         """
         given = checks.mapping("Model.ravel", "views", views)
         names = {p.name for p in self.parameters}
@@ -271,7 +271,7 @@ class Model:
         return np.concatenate(parts, axis=-1)
 
     def apply(self, theta: FloatArray, x: npt.ArrayLike) -> FloatArray:
-        """Evaluate the network, dropout off.
+        """Return the outputs of the network, without dropout.
 
         Parameters
         ----------
@@ -296,20 +296,20 @@ class Model:
 
     @property
     def network(self) -> NetworkTable:
-        """What a backend is told of the network."""
+        """Description of the network for a backend."""
         shapes = self.input_shape, self.output_shape
         return NetworkTable(self.table, self.rates, *shapes, self.tokens)
 
     def from_torch_state_dict(
         self, state_dict: Mapping[str, Any], *, dtype: npt.DTypeLike = np.float32
     ) -> FloatArray:
-        """Return the flat vector of the weights of a PyTorch module; needs no PyTorch itself.
+        """Return the flat vector of a PyTorch module's weights; works without PyTorch.
 
         Parameters
         ----------
         state_dict : dict of str to torch.Tensor or array
             One array per parameter, of any float dtype and device, in the order of the layers; the
-            names do not matter. Shapes are those of `to_torch_state_dict`; gamma, beta and tau of
+            names do not matter. Shapes are as in `to_torch_state_dict`; gamma, beta and tau of
             `FilterResponseNorm` may also be (1, C, 1, 1) or (1, C, 1).
         dtype : dtype, default float32
             float32 or float64.
@@ -327,8 +327,8 @@ class Model:
 
         Notes
         -----
-        An `LSTM` has one bias, the sum of PyTorch's two. Gradients, which convert alike, PyTorch
-        gives to both: hand over zeros for one of them.
+        An `LSTM` has one bias, the sum of PyTorch's two. To convert gradients, pass zeros for one
+        of PyTorch's two.
 
         Examples
         --------
@@ -347,20 +347,20 @@ class Model:
     def from_torch(
         self, module: torch.nn.Module, example: npt.ArrayLike, *, dtype: npt.DTypeLike = np.float32
     ) -> FloatArray:
-        """Return the flat vector of the weights of a PyTorch module, checked on a few rows.
+        """Return the flat vector of a PyTorch module's weights, checked on a few rows.
 
-        The module runs on `example`, as a copy in float64 and evaluation mode. Its weights are
-        taken in the order of its calls, or as they are declared where only that fits; then the
-        outputs of each layer with weights, and of the whole, are compared with ours.
+        A copy of the module runs on `example`, in float64 and evaluation mode. Weights are taken in
+        the order of its calls, or in the order of declaration if only that fits. Then the outputs
+        of each layer with weights, and of the whole network, are compared with the model's.
 
         Parameters
         ----------
         module : torch.nn.Module
-            Whatever it is made of: only its layers with weights are matched. Batch normalisation
-            in evaluation mode goes into the linear layer or convolution beside it, which needs a
-            bias here, or into an `Affine` in its place.
+            Any module; only its layers with weights are matched. Batch normalisation in evaluation
+            mode is merged into the adjacent linear layer or convolution, which needs a bias in the
+            model, or into an `Affine` in its place.
         example : array or torch.Tensor
-            A few rows (N, ...) as the module takes them, channels first, or as the model does.
+            A few rows (N, ...) in the module's layout (channels first), or in the model's.
         dtype : dtype, default float32
             float32 or float64.
 
@@ -374,9 +374,9 @@ class Model:
         ImportError
             Without torch.
         TypeError, ValueError
-            If the weights do not fit (see `from_torch_state_dict`), a module with weights is
-            called twice, batch normalisation is in training mode or has no neighbour, or outputs
-            differ by more than 1e-4 of the largest: the first layer that differs is named.
+            If the weights do not fit (see `from_torch_state_dict`), a module with weights is called
+            twice, or batch normalisation is in training mode or has no neighbour. Also if outputs
+            differ by more than 1e-4 of the largest; the message names the first such layer.
 
         Examples
         --------
@@ -413,12 +413,12 @@ class Model:
         ImportError
             Without torch.
         TypeError, ValueError
-            If `theta` is no such array.
+            If `theta` is not such an array.
 
         Notes
         -----
-        Behind `Flatten` the inputs of a `Dense` layer are those of ``nn.Flatten``: images as
-        (C, H, W) and sequences as (C, T), but (T, C) behind `Embedding` or `LSTM`, as there.
+        After `Flatten` the inputs of a `Dense` layer have the order of ``nn.Flatten``: images as
+        (C, H, W) and sequences as (C, T), but (T, C) after `Embedding` or `LSTM`.
         """
         from ribbit.models import torch_weights
 
@@ -438,7 +438,7 @@ class Model:
         Raises
         ------
         TypeError, ValueError
-            If the description is not one of a model.
+            If the description is not a model's.
         """
         function = "Model.from_description"
         given = checks.mapping(function, "description", description)

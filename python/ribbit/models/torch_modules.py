@@ -184,7 +184,7 @@ def _run(function: str, module: Any, rows: _Array) -> _Run:
             kind = _foreign(part)
             if kind:
                 raise ValueError(
-                    f"[{function}] expected layers that have their like here (Linear, Conv1d, "
+                    f"[{function}] expected layers that Ribbit has, too (Linear, Conv1d, "
                     "Conv2d, BatchNorm, LayerNorm, GroupNorm, Embedding, LSTM), got "
                     f"{kind if not name else f'{name!r}, {kind}'}: sample the module itself, by "
                     "torch's gradients in an rb.CallableDensity"
@@ -402,7 +402,7 @@ def _compare(
         own = getattr(layer, "eps", None)
         if isinstance(eps, float) and own is not None and abs(eps - own) > 1e-9 * own:
             raise ValueError(
-                f"[{function}] expected {here}with eps={eps} as {there}, has it, got eps={own}"
+                f"[{function}] expected {here}with eps={eps}, as {there} has, got eps={own}"
             )
         error = _error(model, place.row + 1, theta, rows, source.last.module, known)
         if error is not None and not error <= TOLERANCE:
@@ -415,7 +415,7 @@ def _compare(
                 else "look at its arguments, and at the order of the layers"
             )
             raise ValueError(
-                f"[{function}] expected {here}to give what {there}, gives within {TOLERANCE} of "
+                f"[{function}] expected {here}to agree with {there}, within {TOLERANCE} of "
                 f"the largest output, got a difference of {error:.3g}: {hint}"
             )
         before = f"layer {place.name}"
@@ -428,7 +428,7 @@ def _compare(
     error = _difference(found, output.reshape(found.shape))
     if not error <= TOLERANCE:
         raise ValueError(
-            f"[{function}] expected the model to give what the module gives within {TOLERANCE} of "
+            f"[{function}] expected the model to agree with the module within {TOLERANCE} of "
             f"the largest output, got a difference of {error:.3g}, though every layer with weights "
             f"agrees: look behind {before} (ours gives logits, for example)"
         )

@@ -78,9 +78,9 @@ def from_torch(
     for key in given:
         if key.rpartition(".")[2] in _BATCH_NORM:
             raise ValueError(
-                f"[{function}] expected no batch normalisation (it ties the rows together: no "
-                f"posterior of the weights belongs to it), got {key!r}: of a module in evaluation "
-                "mode, Model.from_torch(module, example) makes it a part of the layer beside it"
+                f"[{function}] expected no batch normalisation (it couples the rows, so it has no "
+                f"posterior of the weights), got {key!r}: for a module in evaluation mode, "
+                "Model.from_torch(module, example) merges it into the layer next to it"
             )
     entries = list(_entries(function, model))
     wanted = sum(len(entry.names) for entry in entries)

@@ -36,7 +36,7 @@ def mlp(
     *,
     activation: str = "relu",
 ) -> Model:
-    """Build a multilayer perceptron: dense layers with an activation between them.
+    """Return a multilayer perceptron: dense layers with an activation between them.
 
     Parameters
     ----------
@@ -47,12 +47,14 @@ def mlp(
     out_features : int
         Number of outputs K.
     activation : str, default "relu"
-        identity, relu, tanh, silu, sigmoid, gelu or softplus, after each hidden layer.
+        identity, relu, tanh, silu, sigmoid, gelu, softplus, leaky_relu or elu, after each hidden
+        layer.
 
     Returns
     -------
     Model
-        With parameters ``"0.weight"``, ``"0.bias"``, ``"2.weight"``, ...: activations count too.
+        With parameters ``"0.weight"``, ``"0.bias"``, ``"2.weight"``, ... The numbers count
+        activations as layers, too.
 
     Raises
     ------
@@ -83,7 +85,7 @@ def lenet5(
     *,
     activation: str = "relu",
 ) -> Model:
-    """Build LeNet-5 in the form of the HMC study, for images.
+    """Return LeNet-5 for images, in the form of Izmailov et al. (2021).
 
     Three times a 5x5 'same' convolution (6, 16, 120 filters), an activation and a 3x3 max pool of
     stride 2; then 84 dense units, an activation, and the outputs.
@@ -133,11 +135,12 @@ def resnet20_frn(
     input_shape: tuple[int, int, int] = (32, 32, 3),
     activation: str = "silu",
 ) -> Model:
-    """Build ResNet-20 with filter response normalisation, for images.
+    """Return ResNet-20 with filter response normalisation, for images.
 
-    A 3x3 convolution with 16 filters, normalisation, activation; three stages of three residual
-    blocks with 16, 32 and 64 filters, the first block of stages two and three with stride 2 and a
-    1x1 convolution with normalisation as shortcut; the mean over the image; a dense layer.
+    A 3x3 convolution with 16 filters, normalisation and activation; then three stages of three
+    residual blocks with 16, 32 and 64 filters. The first block of stages two and three has stride
+    2, with a 1x1 convolution and normalisation as shortcut. At the end the mean over the image and
+    a dense layer.
 
     Parameters
     ----------
@@ -193,10 +196,10 @@ def cnn_lstm(
     *,
     activation: str = "silu",
 ) -> Model:
-    """Build the CNN-LSTM of the HMC study, for sequences of tokens.
+    """Return the CNN-LSTM of Izmailov et al. (2021), for sequences of tokens.
 
-    An embedding of 128, a convolution with 64 filters of length 5, an activation, a max pool of 4,
-    an LSTM of 128 whose last state a dense layer reads.
+    An embedding of 128 units, a convolution with 64 filters of length 5, an activation, a max pool
+    of 4, an LSTM of 128 units, and a dense layer on its last state.
 
     Parameters
     ----------

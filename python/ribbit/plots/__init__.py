@@ -1,7 +1,7 @@
-"""Pictures of predictions and chains; every function draws on one matplotlib Axes and returns it.
+"""Plots of predictions and chains; every function draws on one matplotlib Axes and returns it.
 
-matplotlib is imported when a function is called. With ``ax`` given, nothing of pyplot is touched;
-without, a new pyplot figure is made, so that a notebook shows it.
+matplotlib is imported on the first call. Without ``ax`` a new pyplot figure is made, which a
+notebook shows; with ``ax`` pyplot is not used.
 """
 
 from ribbit._arrays.keywords import explain

@@ -21,7 +21,7 @@ __all__ = ["energy", "rhat_histogram", "trace"]
 def trace(
     draws: Any, *, ax: Axes | None = None, parameter: int | None = None, statistic: str = "lp"
 ) -> Axes:
-    """Draw a statistic, or one parameter, of every chain against the draw.
+    """Plot a statistic, or one parameter, of every chain against the number of the draw.
 
     Parameters
     ----------
@@ -91,12 +91,12 @@ def trace(
 
 
 def rhat_histogram(draws: Any, x: npt.ArrayLike, *, ax: Axes | None = None) -> Axes:
-    """Draw histograms of R-hat of the predictions and of the weights (Izmailov et al. 2021).
+    """Plot histograms of R-hat of the predictions and of the weights (Izmailov et al. 2021).
 
     Parameters
     ----------
     draws : Draws
-        Of at least two chains.
+        Draws of at least two chains.
     x : (N, ...) array_like
         Inputs of the predictions.
     ax : matplotlib Axes, optional
@@ -153,15 +153,15 @@ def rhat_histogram(draws: Any, x: npt.ArrayLike, *, ax: Axes | None = None) -> A
 
 
 def energy(draws: Any, *, ax: Axes | None = None) -> Axes:
-    """Draw the law of the energy and of its change between draws (Betancourt 2016).
+    """Plot the distributions of the energy and of its change between draws (Betancourt 2016).
 
-    Where the second is much narrower than the first, the momentum refresh cannot cross the energy
-    levels; the legend has the smallest E-BFMI over the chains, and below 0.3 is a bad sign.
+    If the second is much narrower than the first, momentum refreshes cannot cross the energy
+    levels. The legend shows the smallest E-BFMI over the chains; a value below 0.3 is suspicious.
 
     Parameters
     ----------
     draws : Draws
-        Of HMC, with at least two draws.
+        Draws of HMC, at least two.
     ax : matplotlib Axes, optional
 
     Returns

@@ -27,7 +27,7 @@ def regression_band(
     ax: Axes | None = None,
     output: int = 0,
 ) -> Axes:
-    """Draw the predictive mean with bands of two standard deviations against a single input.
+    """Plot the predictive mean with bands of two standard deviations against a single input.
 
     Parameters
     ----------
@@ -39,12 +39,12 @@ def regression_band(
         Observations at `x`, or a pair (x, y) of observations elsewhere.
     ax : matplotlib Axes, optional
     output : int
-        Which of the K outputs.
+        Index of one of the K outputs.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The outer band is that of y, noise included; the inner one that of the function alone.
+        The outer band is for a new y, with noise; the inner one is for the function alone.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def decision_boundary(
     resolution: int = 150,
     margin: float = 0.5,
 ) -> Axes:
-    """Draw the predictive class probabilities over two inputs.
+    """Plot the predictive class probabilities over two inputs.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def decision_boundary(
     -------
     matplotlib.axes.Axes
         Two classes: the probability of class 1 with contours at 0.1, 0.5 and 0.9. More: the colour
-        of the most probable class, paler where the entropy is larger.
+        of the most probable class, paler for larger entropy.
 
     Examples
     --------
@@ -222,7 +222,7 @@ def decision_boundary(
 
 
 def reliability(y: npt.ArrayLike, probs: Any, *, ax: Axes | None = None, bins: int = 20) -> Axes:
-    """Draw accuracy against confidence of the top label, in the bins of :func:`ribbit.metrics.ece`.
+    """Plot accuracy against confidence of the top label, in the bins of :func:`ribbit.metrics.ece`.
 
     Parameters
     ----------
@@ -235,8 +235,8 @@ def reliability(y: npt.ArrayLike, probs: Any, *, ax: Axes | None = None, bins: i
     Returns
     -------
     matplotlib.axes.Axes
-        Dots have an area that grows with the rows in the bin; the red lines are the gaps whose
-        weighted mean is the ECE.
+        The area of a dot grows with the rows in its bin. The red lines are the gaps; their weighted
+        mean is the ECE.
 
     Examples
     --------
@@ -282,26 +282,26 @@ def reliability(y: npt.ArrayLike, probs: Any, *, ax: Axes | None = None, bins: i
 
 
 def pit_histogram(y: npt.ArrayLike, p: Any, *, ax: Axes | None = None, bins: int = 10) -> Axes:
-    """Draw how the observations fall into the quantiles of their predictive distributions.
+    """Plot how the observations fall into the quantiles of their predictive distributions.
 
-    The PIT of a row is the probability that it was given not to exceed what was observed (Dawid
-    1984). Flat: calibrated. A valley: intervals too narrow; a hill: too wide; a slope: biased.
+    The PIT of a row is the predictive probability of at most the observed y (Dawid 1984). Flat:
+    calibrated. A valley: intervals too narrow; a hill: too wide; a slope: biased.
 
     Parameters
     ----------
     y : (N,) or (N, K) array_like
         Observations; all outputs are counted together.
     p : Prediction, or (S, N) or (S, N, K) array_like
-        Of a regression or counts, noise included; or samples of y.
+        Prediction of a regression or counts, or samples of y with noise.
     ax : matplotlib Axes, optional
     bins : int
 
     Returns
     -------
     matplotlib.axes.Axes
-        Rows in each bin over the rows expected. Counts and samples have steps: their rows are
-        spread over the height of theirs (Czado, Gneiting and Held 2009). The grey band holds 95 %
-        of the bins of a calibrated prediction whose rows are independent.
+        Rows in each bin divided by the expected rows. Counts and samples have a cdf with steps; a
+        row is spread over the height of its step (Czado, Gneiting and Held 2009). The grey band
+        contains 95 % of the bins of a calibrated prediction with independent rows.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""What sampling and fitting give: draws, fits, states, predictions."""
+"""Results of sampling and fitting: draws, fits, states, predictions."""

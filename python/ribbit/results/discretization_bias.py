@@ -28,28 +28,28 @@ _SMALL = 0.25  # sds: a mean that is off by so much is as good as one of 16 draw
 
 @dataclass(frozen=True, repr=False)
 class DiscretizationBias:
-    """How far the terms of the log density are off, found by chains that take shorter steps.
+    """Bias of the terms of the log density from MCLMC's step size, with its standard error.
 
-    What :meth:`ribbit.MCLMC.discretization_bias` gives; printed as a table with its outcome.
+    Made by :meth:`ribbit.MCLMC.discretization_bias`; prints as a table with its outcome.
 
     Attributes
     ----------
     names : tuple of str
-        Of the M terms, each divided by its temperature. Of a posterior whose last layer is
-        integrated out the log likelihood is that of the others.
+        Names of the M terms, each divided by its temperature. If the last layer is integrated out,
+        the log likelihood is the one of the other parameters.
     by_chain : (C, M) float64 array
-        Mean of a term by the chains' own steps minus its mean by shorter ones, in nats.
+        Mean of a term with the chains' own steps minus its mean with shorter steps, in nats.
     sd : (M,) float64 array
-        Standard deviations of the terms on the way of the shorter steps, within a chain: smaller
-        than those of the posterior where a term moves more slowly than that.
+        Standard deviations of the terms along the shorter steps, within a chain. They are smaller
+        than the posterior's if a term moves slowly.
     num_still : int
-        Chains of which no term has moved: they say nothing.
+        Chains in which no term has moved; they carry no information.
     set_by : {"desired_energy_var", "step_limit", "step_size"}
-        The option that the step sizes come from.
+        The option that decided the step sizes.
     num_steps : int
         Steps that each chain made with a tenth of its step size.
     num_gradients : int
-        Of all chains, each over all rows.
+        Gradients of all chains, each over all rows.
 
     Raises
     ------
@@ -92,7 +92,7 @@ class DiscretizationBias:
 
     @property
     def error(self) -> Array:
-        """Standard error of `bias` by its spread over the chains, (M,)."""
+        """Standard error of `bias` from its spread over the chains, (M,)."""
         chains = len(self.by_chain)
         found: Array = self.by_chain.std(axis=0, ddof=1) / np.sqrt(chains)
         return found

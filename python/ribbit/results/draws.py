@@ -29,38 +29,38 @@ __all__ = ["Draws"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Draws:
-    """Draws of C chains.
+    """Draws of C chains, with statistics and the state after the last step.
 
     Attributes
     ----------
     positions : (C, D, P) array
-        Where the target's arrays live. D = 0 when sampled with ``save_draws=False``. Of all
-        parameters, also where the target integrates some out.
+        In the memory of the target's arrays. D = 0 with ``save_draws=False``. All parameters, also
+        those that the target integrates out.
     stats : dict of (C, D) arrays
         HMC: lp, acceptance_rate, accepted, diverging, energy, energy_error, n_steps, step_size,
         capped. NUTS: lp, acceptance_rate (mean over the leapfrog steps), diverging, energy,
         energy_error, n_steps, tree_depth, reached_max_treedepth, step_size. MCLMC: see its
-        ``step``. SGLD and SGHMC: lp (NaN unless tracked), step_size. With ``thin`` also
-        divergences, the number of divergent transitions since the draw before.
+        ``step``. SGLD, SGHMC and BAOAB: lp (NaN unless tracked), step_size. With ``thin`` also
+        divergences, the number of divergent transitions since the previous draw.
     complete : bool
-        False when the run was interrupted or ran out of time.
+        False if the run was interrupted or ran out of time.
     state : State, MicrocanonicalState, StochasticState or None
-        State after the last step; ``sample(..., resume=draws)`` goes on from it. None for draws of
-        a fit.
+        State after the last step; ``sample(..., resume=draws)`` continues from it. None for draws
+        of a fit.
     settings : dict
         Sampler, its options, seed, versions: plain values.
     predictive : Predictive or None
-        What :meth:`predict` asks; the target where it can.
+        The target, or another object that :meth:`predict` uses.
     prediction : Prediction or None
-        Predictive statistics gathered while sampling with ``predict_at=``.
+        Predictions collected while sampling with ``predict_at=``.
     warmup_positions : (C, W, P) array or None
         Positions of warmup, with ``save_warmup=True``.
     warmup_stats : dict of (C, W) arrays or None
         Statistics of warmup, with ``save_warmup=True``.
     seconds : float or None
-        What the run took.
+        Duration of the run.
     monitored : (C, D', M) array or None
-        Quantities that the outcome goes by, of all draws or of some, evenly spaced:
+        Quantities that decide the outcome, of all draws or of evenly spaced ones;
         ``settings["monitored"]`` counts predictions, noise and weights.
 
     Examples
@@ -177,14 +177,14 @@ class Draws:
         return html_table("Draws", facts.items())
 
     def summary(self, x: Array | None = None, *, weights: bool = False) -> Summary:
-        """Say whether the chains have converged, and what to do next.
+        """Return a table that says whether the chains have converged, and what to do next.
 
         Parameters
         ----------
         x : (N, ...) array, optional
-            Further inputs whose predictions are checked; of many rows some, evenly spaced
-            (`diagnostics.predictive_rhat` takes all). The summary always checks predictions at
-            some training inputs and at points between them.
+            Further inputs whose predictions are checked, or evenly spaced ones of many
+            (`diagnostics.predictive_rhat` takes all). The summary always checks predictions at some
+            training inputs and at points between them.
         weights : bool
             Add R-hat and effective draws of the weights of every layer to the table.
 
@@ -221,17 +221,16 @@ class Draws:
         return summary_of_draws(self, x, weights=weights)
 
     def predict(self, x: Array, *, keep: bool = False) -> Prediction:
-        """Predictions at new inputs, from all draws of all chains.
+        """Return predictions at new inputs, from all draws of all chains.
 
-        Nothing is computed before it is asked for; then the draws are streamed once, in O(N K)
-        memory.
+        Statistics are computed on first use, in one pass over the draws and O(N K) memory.
 
         Parameters
         ----------
         x : (N, ...) array
-            A frame is matched by the names of its columns, if the data were a frame.
+            Columns of a frame are matched by name if the data were a frame.
         keep : bool
-            Keep what every draw predicts, (S, N, K): later quantiles cost no forward pass.
+            Keep the predictions of every draw, (S, N, K): later quantiles need no forward pass.
 
         Returns
         -------
@@ -240,10 +239,10 @@ class Draws:
         Raises
         ------
         TypeError
-            When the target has no predictions (a CallableDensity), or `x` lies in device memory
-            and the draws do not.
+            If the target has no predictions (a CallableDensity), or `x` is in GPU memory and the
+            draws are not.
         ValueError
-            When no draws were kept; for a frame that lacks a column of the data or has others.
+            If no draws were kept; for a frame that lacks a column of the data or has others.
         """
         if self.predictive is None:
             held = ": a file holds no module, rb.torch.attach(draws, target) gives it back"
@@ -269,22 +268,21 @@ class Draws:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write draws, statistics, state and the description of the model to one file.
 
-        The file appears whole or not at all, even when the process is killed meanwhile. It holds no
+        The file is complete or absent, even if the process is killed meanwhile. It contains no
         pickle; read it with :func:`ribbit.load`.
 
         Parameters
         ----------
         path
-            Used as it is, no suffix is added. An existing file is replaced and its permissions
-            kept; a symbolic link is followed.
+            Path of the file; no suffix is added. An existing file is replaced and keeps its
+            permissions; a symbolic link is followed.
 
         Raises
         ------
         TypeError
-            When `path` is no path.
+            If `path` is not a path.
         OSError
-            When the folder is missing or cannot be written to, or `path` exists and is no regular
-            file.
+            If the folder is missing or not writable, or `path` exists and is not a regular file.
         """
         self._check_lengths("Draws.save")
         positions = to_host(self.positions)
@@ -323,22 +321,22 @@ class Draws:
         predict_at: Array | None = None,
         seed: int = 0,
     ) -> Any:
-        """Convert to an ``xarray.DataTree`` as ArviZ uses it.
+        """Convert to an ``xarray.DataTree`` in the form that ArviZ uses.
 
         Groups: posterior, with a variable per parameter block ("0.weight": chain, draw,
         0.weight_in, 0.weight_out; "theta" for a target without layers), and sample_stats, and the
-        warmup of both where it was kept. With `x` and `y` also log_likelihood (chain, draw, row),
+        warmup of both if it was kept. With `x` and `y` also log_likelihood (chain, draw, row),
         posterior_predictive, observed_data and constant_data; with `predict_at` predictions and
         predictions_constant_data.
 
         Parameters
         ----------
         x, y : (N, ...) and (N,) or (N, K) array, optional
-            Rows that were observed, usually those of the posterior: draws do not keep them.
+            Observed rows, usually the posterior's; draws do not keep them.
         predict_at : (M, ...) array, optional
             Inputs to draw new y at, one per draw.
         seed : int
-            Of the noise in drawn y.
+            Seed of the noise in drawn y.
 
         Returns
         -------
@@ -349,8 +347,8 @@ class Draws:
         ImportError
             Without arviz-base: ``pip install "ribbit[arviz]"``.
         TypeError, ValueError
-            For data as in :meth:`predict`, for x without y, and for data where the draws were not
-            kept or the target has no predictions.
+            For data as in :meth:`predict`, for x without y, and for data if the draws were not kept
+            or the target has no predictions.
 
         Examples
         --------

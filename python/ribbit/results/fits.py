@@ -42,31 +42,31 @@ def _nothing() -> npt.NDArray[np.float64]:
 
 
 class Fit:
-    """The summary, the file and the notebook table of every fit."""
+    """Base class of fits: summary, file and notebook table."""
 
     settings: dict[str, Any]
     _packed: Callable[[], tuple[dict[str, Any], dict[str, Any]]]  # header and arrays of a file
 
     def summary(self) -> Summary:
-        """Say whether the objective has settled, and what to do next."""
+        """Return a table that says whether the objective has settled, and what to do next."""
         return summary_of_fit(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one file, as :meth:`Draws.save` does; :func:`ribbit.load` reads it.
 
-        Predictions and ``resume`` work on what is read.
+        The fit that is read predicts and can be resumed.
 
         Parameters
         ----------
         path
-            Used as it is, no suffix is added. An existing file is replaced.
+            Path of the file; no suffix is added. An existing file is replaced.
 
         Raises
         ------
         TypeError
-            When `path` is no path.
+            If `path` is not a path.
         OSError
-            When the folder is missing or cannot be written to.
+            If the folder is missing or cannot be written to.
         """
         archive.write(f"{type(self).__name__}.save", path, *self._packed())
 
@@ -79,27 +79,27 @@ class Fit:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MeanField(Fit):
-    """A Gaussian with independent parameters: what :class:`ribbit.BBB` fits.
+    """A Gaussian with independent parameters, fitted by :class:`ribbit.BBB`.
 
     Parameters
     ----------
     mean, scale : (P,) array
         float32 or float64, both the same; scale > 0 is the standard deviation.
     elbo : (E,) array
-        Evidence lower bound, tempered as the target is, one number per epoch: the sum of its
-        steps' shares, each estimated at the parameters before the step.
+        Evidence lower bound, tempered as the target is, one number per epoch: the sum of its steps'
+        shares, each estimated at the parameters before the step.
     expected_log_likelihood : (E,) array
         E_q[log likelihood] of all rows, untempered.
     kl : (E,) array
         E_q[log q] - E_q[log prior] / temperature.
     complete : bool
-        False when the fit was interrupted.
+        False if the fit was interrupted.
     settings : dict
-        How it was made: plain values.
+        Options, seed and versions: plain values.
     predictive : Predictive or None
-        What predicts; the target.
+        The target, or another object that predicts.
     state : tuple or None
-        What ``fit(resume=...)`` goes on from.
+        State from which ``fit(resume=...)`` continues.
 
     Raises
     ------
@@ -227,7 +227,7 @@ class MeanField(Fit):
         Returns
         -------
         Draws
-            positions (1, S, P); ``predict`` works where the fit had a target.
+            positions (1, S, P); ``predict`` works if the fit had a target.
         """
         count = checks.integer(
             "MeanField.draws", "num_draws", num_draws, minimum=1, maximum=2**32 - 1
@@ -236,9 +236,9 @@ class MeanField(Fit):
         return drawn(self, positions, self.predictive, seed)
 
     def predict(self, x: Array, num_draws: int = 1000, *, seed: int = 0) -> Prediction:
-        """Predictions at new inputs, from draws that are made while they are used.
+        """Return predictions at new inputs, from draws made on the fly.
 
-        The numbers of ``draws(num_draws, seed=seed).predict(x)``, without an array (S, P).
+        Equal to ``draws(num_draws, seed=seed).predict(x)``, without an array (S, P).
 
         Parameters
         ----------
@@ -255,7 +255,7 @@ class MeanField(Fit):
         Raises
         ------
         TypeError
-            When the fit has no network behind it, such as a MeanField made from arrays.
+            If the fit has no network, such as a MeanField made from arrays.
         """
         name = "MeanField.predict"
         count = checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**32 - 1)
@@ -317,7 +317,7 @@ def drawn(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DropoutFit(Fit):
-    """Weights trained under dropout masks: what :class:`ribbit.MCDropout` fits.
+    """Weights trained under dropout masks, fitted by :class:`ribbit.MCDropout`.
 
     Attributes
     ----------
@@ -325,16 +325,16 @@ class DropoutFit(Fit):
     rates : (L,) array
         Rate of each Dropout layer, learned or given.
     complete : bool
-        False when the fit was interrupted.
+        False if the fit was interrupted.
     settings : dict
-        How it was made: plain values.
+        Options, seed and versions: plain values.
     target : MaskedPosterior
-        What predicts; of a fit from a file the network alone, without data.
+        The target; for a fit from a file the network alone, without data.
     state : StochasticState
-        What ``fit(resume=...)`` goes on from.
+        State from which ``fit(resume=...)`` continues.
     history : dict of arrays
-        "epoch" (E,) and "objective" (E, 1): the log density under masks that stay, on rows that
-        stay, at some twenty epochs.
+        "epoch" (E,) and "objective" (E, 1): the log density under fixed masks on fixed rows, at
+        about twenty epochs.
 
     Examples
     --------
@@ -372,7 +372,7 @@ class DropoutFit(Fit):
         return self.theta
 
     def draws(self, num_draws: int, *, seed: int = 0, masks: str = "row") -> Draws:
-        """Return draws: the weights once, seen through `num_draws` masks.
+        """Return draws: one vector of weights under `num_draws` masks.
 
         Parameters
         ----------
@@ -381,13 +381,13 @@ class DropoutFit(Fit):
         seed : int
             64-bit key of the masks; draw s depends on (seed, s) alone.
         masks : {"row", "shared"}
-            A mask per draw, row of x (by its place in x) and unit; or one per draw and unit, so
-            that a draw is one function.
+            "row": a mask per draw, row of x (by its index) and unit. "shared": a mask per draw and
+            unit, so that a draw is one function.
 
         Returns
         -------
         Draws
-            positions (1, S, P) are a view of `theta`: masks are addresses and take no memory.
+            positions (1, S, P) are a view of `theta`; masks take no memory.
         """
         name = "DropoutFit.draws"
         count = checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**32 - 1)
@@ -407,21 +407,21 @@ class DropoutFit(Fit):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EnsembleFit(Fit):
-    """Trained members: what :class:`ribbit.DeepEnsemble` fits.
+    """Trained members, fitted by :class:`ribbit.DeepEnsemble`.
 
     Attributes
     ----------
     theta : (M, P) array
     complete : bool
-        False when the fit was interrupted.
+        False if the fit was interrupted.
     settings : dict
-        How it was made: plain values.
+        Options, seed and versions: plain values.
     predictive : Predictive or None
-        What predicts; the target.
+        The target, or another object that predicts.
     state : StochasticState
-        What ``fit(resume=...)`` goes on from.
+        State from which ``fit(resume=...)`` continues.
     history : dict of arrays
-        "epoch" (E,) and "objective" (E, M): what each member maximises, on rows that stay, at some
+        "epoch" (E,) and "objective" (E, M): the objective of each member on fixed rows, at about
         twenty epochs.
 
     Examples
@@ -464,8 +464,7 @@ class EnsembleFit(Fit):
         Parameters
         ----------
         num_draws : int, optional
-            None: every member once. A number S: members picked with replacement, draws of the
-            mixture.
+            None: every member once. A number S: S members picked with replacement.
         seed : int
             64-bit key of the picks.
 

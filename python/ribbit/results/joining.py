@@ -33,34 +33,34 @@ _FREE |= {"monitored", "faults", "caller"}
 
 
 def concatenate(draws: Sequence[Draws], axis: str = "draws") -> Draws:
-    """Join draws of runs that have followed each other, or chains of several runs.
+    """Join draws of consecutive runs, or chains of several runs.
 
-    The result is what one run would have given: its positions and statistics bit for bit,
-    predictions that were gathered while sampling up to rounding.
+    One longer run would give bit-identical positions and statistics, and the same predictions up to
+    rounding.
 
     Parameters
     ----------
     draws : sequence of Draws
-        Of one sampler with the same settings on one target (told by the fingerprint in their
-        states), in memory or on a disk, where they stay.
+        Draws of one sampler with the same settings on one target (compared by the fingerprints in
+        their states), in memory or in a folder.
     axis : str
-        "draws": each has gone on from the one before (``resume=``), and the state is that of the
-        last. "chains": runs of one seed with different chain ids (``chains=[4, 5, 6, 7]``) and
-        equally many draws; the state is that of all chains.
+        "draws": each run continued the one before (``resume=``); the state is the last one.
+        "chains": runs of one seed with different chain ids (``chains=[4, 5, 6, 7]``) and equally
+        many draws; the state has all chains.
 
     Returns
     -------
     Draws
-        ``resume=`` goes on from it, with all its chains. Warmup is kept where all have it (runs
-        that had none to make count), predictions where all gathered them at the same inputs.
+        ``resume=`` continues all its chains. Warmup is kept if all runs have it (or had no warmup
+        to make), predictions if all runs collected them at the same inputs.
 
     Raises
     ------
     TypeError
-        For what is no draws of a sampler.
+        For arguments that are not draws of a sampler.
     ValueError
-        For draws of another target, sampler, setting, seed or dtype, which is named; for draws
-        that do not follow each other, and for chain ids that occur twice.
+        For draws with another target, sampler, setting, seed or dtype, which the message names; for
+        draws that are not consecutive, and for chain ids that occur twice.
 
     Examples
     --------

@@ -41,7 +41,7 @@ def near_mode(size: int) -> float:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LaplaceFit(Fit):
-    """A Gaussian at a mode of the posterior: what :class:`ribbit.LaplaceApproximation` fits.
+    """A Gaussian at a mode of the posterior, fitted by :class:`ribbit.LaplaceApproximation`.
 
     Attributes
     ----------
@@ -49,32 +49,30 @@ class LaplaceFit(Fit):
         The mode, in the target's dtype.
     factor : (Q, Q) float64 array
         Upper triangular, with factor @ factor.T the covariance of the subset; the other parameters
-        stay at the mean. (0, 0) for a fit that was interrupted before.
+        stay at the mean. (0, 0) if the fit was interrupted before.
     first : int
         The subset holds the parameters first to first + Q - 1.
     log_density : float
         The target's (tempered) log density at the mean.
     newton_decrement : float
-        Nats that a Newton step from the mean would gain to second order, g^T H^-1 g / 2: 0 at the
+        Gain of a Newton step from the mean, to second order, in nats: g^T H^-1 g / 2, 0 at the
         mode.
     effective_parameters : float
-        Directions that the data have determined, Q - trace(covariance times curvature of the prior)
-        (MacKay 1992, section 4).
+        Number of directions that the data determine, Q - trace(covariance times curvature of the
+        prior) (MacKay 1992, section 4).
     complete : bool
-        False when the fit was interrupted.
+        False if the fit was interrupted.
     settings : dict
-        How it was made: plain values.
+        Options, seed and versions: plain values.
     predictive : Predictive or None
-        What predicts: the target, or after ``tune_prior`` or ``tune_noise`` the target with the
-        scales that were found.
+        The target; after ``tune_prior`` or ``tune_noise`` with the scales that were found.
     state : StochasticState or None
-        What ``fit(resume=...)`` goes on from; None where the weights were given.
+        State from which ``fit(resume=...)`` continues; None if the weights were given.
     history : dict of arrays
-        "epoch" (E,) and "objective" (E, 1): the log density on rows that stay, at some twenty
-        epochs.
+        "epoch" (E,) and "objective" (E, 1): the log density on fixed rows, at about twenty epochs.
     tuning : dict of arrays
-        Of each round of tuning: "log_evidence" (R,), "noise_sd" (R,), and for each group of
-        parameters its prior sd (R,) under its name. Empty where nothing was tuned.
+        For each round of tuning: "log_evidence" (R,), "noise_sd" (R,), and for each group of
+        parameters its prior sd (R,) under its name. Empty if nothing was tuned.
 
     Examples
     --------
@@ -119,7 +117,7 @@ class LaplaceFit(Fit):
 
     @property
     def subset(self) -> str:
-        """Which parameters have a covariance: "all" or "last_layer"."""
+        """The parameters with a covariance: "all" or "last_layer"."""
         return str(self.settings.get("subset", "all"))
 
     @property
@@ -134,8 +132,8 @@ class LaplaceFit(Fit):
         """Log of the integral of exp(log density) over the subset, to second order.
 
         log density at the mean + Q / 2 log(2 pi) + log det(covariance) / 2 (MacKay 1992, equation
-        30; Immer et al. 2021b, equation 5). Without temperatures and with all parameters in the
-        subset that is the log marginal likelihood of the model.
+        30; Immer et al. 2021b, equation 5). Without temperatures, and with all parameters in the
+        subset, this is the log marginal likelihood of the model.
         """
         self._require_factor("LaplaceFit.log_evidence")
         volume = float(np.log(np.diagonal(self.factor)).sum())
@@ -148,11 +146,11 @@ class LaplaceFit(Fit):
 
     @property
     def at_mode(self) -> bool:
-        """Whether the mean is a mode of the subset; what is outside of it is not looked at."""
+        """Whether the mean is a mode for the subset's parameters; others are ignored."""
         return self.newton_decrement <= self._wanted
 
     def summary(self) -> Summary:
-        """Say whether the mean is a mode, and what to do next."""
+        """Return a table that says whether the mean is a mode, and what to do next."""
         base = summary_of_fit(self)
         if not self.factor.size:
             return base
@@ -205,9 +203,9 @@ class LaplaceFit(Fit):
     def draws(self, num_draws: int, *, seed: int = 0) -> Draws:
         """Return independent draws of the Gaussian as one chain.
 
-        Their predictions are those of the network itself, not of the linearized one: they spread
-        more than the posterior's where the network bends within the Gaussian (Lawrence 2001;
-        Immer et al. 2021a). :meth:`predict` is the better judge of a fit.
+        Their predictions use the network itself, not the linearized one. They spread more than the
+        posterior's if the network is not linear within the Gaussian (Lawrence 2001; Immer et al.
+        2021a). Prefer :meth:`predict`.
 
         Parameters
         ----------
@@ -224,9 +222,9 @@ class LaplaceFit(Fit):
         Raises
         ------
         ValueError
-            When the fit was interrupted before there was a covariance.
+            If the fit was interrupted before there was a covariance.
         MemoryError
-            When the draws do not fit into the memory that is free.
+            If the draws do not fit into free memory.
         """
         name = "LaplaceFit.draws"
         count = checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**32 - 1)
@@ -240,19 +238,19 @@ class LaplaceFit(Fit):
     def predict(
         self, x: Array, num_draws: int = 1000, *, seed: int = 0, linearized: bool = True
     ) -> Prediction:
-        """Predictions at new inputs, of the linearized network unless told otherwise.
+        """Return predictions at new inputs, by default of the linearized network.
 
-        The Gauss-Newton curvature is that of the network linearized at the mean, so that its
-        Gaussian belongs to f(x, mean) + J(x) (theta - mean), whose predictions are the better ones
-        (Immer et al. 2021a, section 3). With Gaussian noise of known sd they are normal in closed
-        form. A learned noise is integrated by 64 equal parts of its distribution (with
-        ``subset="last_layer"`` it stays at its mode). Other likelihoods average over draws.
+        The Gauss-Newton curvature belongs to the linearized network f(x, mean) + J(x) (theta -
+        mean), which predicts better (Immer et al. 2021a, section 3). With Gaussian noise of known
+        sd its predictions are normal in closed form. A learned noise is integrated over 64 equal
+        parts of its distribution (with ``subset="last_layer"`` it stays at its mode). Other
+        likelihoods average over draws.
 
         Parameters
         ----------
         x : (N, ...) array
         num_draws : int
-            S, >= 1; those of :meth:`draws`. The closed form needs them for ``sample`` alone.
+            S, >= 1; the draws of :meth:`draws`. The closed form uses them for ``sample`` only.
         seed : int
             64-bit key.
         linearized : bool
@@ -266,8 +264,8 @@ class LaplaceFit(Fit):
         Raises
         ------
         TypeError, ValueError
-            For arguments that do not fit; without a network; when the fit was interrupted before
-            there was a covariance.
+            For bad arguments, without a network, or if the fit was interrupted before there was a
+            covariance.
 
         References
         ----------
@@ -306,7 +304,7 @@ class LaplaceFit(Fit):
         if not self.factor.size:
             raise ValueError(
                 f"[{name}] expected a fit with a covariance, got one that was interrupted before: "
-                "go on with fit(0, resume=fit), or fit(0, init=fit.mean)"
+                "continue with fit(0, resume=fit), or fit(0, init=fit.mean)"
             )
 
     def _drawn(self, ids: npt.NDArray[np.uint32], seed: int) -> npt.NDArray[Any]:

@@ -81,8 +81,8 @@ def cdf(xp: ModuleType, kind: str, terms: PredictiveTerms, y: Array) -> Array:
 def crps(xp: ModuleType, terms: PredictiveTerms, y: Array) -> Array:
     """Continuous ranked probability score (n, K) of y (n, K) under the mixture over draws.
 
-    E|Y - y| has a closed form per draw; E|Y - Y'| / 2 is the integral of F (1 - F), whose integrand
-    is smooth at the scale of the noise and vanishes at both ends: the trapezoidal rule.
+    E|Y - y| has a closed form per draw. E|Y - Y'| / 2 is the integral of F (1 - F), by the
+    trapezoidal rule: the integrand is smooth at the scale of the noise and vanishes at both ends.
     """
     df = terms.noise_df
     if df is not None and df <= 1.0:

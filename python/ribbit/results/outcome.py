@@ -689,8 +689,8 @@ _FIT_CHECKS = (
           lambda e: -e.change if e.certain and e.change < 0 else None, 0.0, "{:.2g}", "fell",
           "the objective fell at the end, by {value} nats per row"),
     Check("spread of the draws", NOT, lambda e: e.spread, 0.2, "{:.2g}", "spread",
-          "the draws have {value} of the spread of the posterior, so predictions are nearly those "
-          "of the mean weights", True),
+          "the draws have {value} of the spread of the posterior, so predictions nearly equal "
+          "the predictions of the mean weights", True),
     Check("gain of the objective per row", SHORT, lambda e: e.gained, _MOVED, "{:.2g}", "more",
           "the objective has gained {value} nats per row since its start", True),
     Check("gain of the second half", SHORT, lambda e: e.late, 0.1, "{:.0%}", "more",

@@ -41,12 +41,11 @@ _PART = 1 << 18
 
 
 class Prediction:
-    """What draws say about y at inputs x.
+    """Predictions of y at inputs x, averaged over draws.
 
-    Computed when first asked for, in one pass over the draws. All draws of all chains weigh the
-    same; a rejected proposal repeats the old draw and so counts again. Noise is that of the
-    untempered likelihood. Shapes are (N, K), K outputs; a single output is (N,) where the target's
-    y was (N,).
+    Computed on first use, in one pass over the draws. All draws of all chains have equal weights; a
+    rejected proposal repeats the old draw, which then counts again. Noise comes from the untempered
+    likelihood. Shapes are (N, K) for K outputs; a single output is (N,) if the target's y was (N,).
 
     Parameters
     ----------
@@ -60,7 +59,7 @@ class Prediction:
         Statistics gathered while sampling, used instead of a pass. Without positions, quantiles,
         scores and samples come from the evenly spaced draws whose predictions it kept.
     samples : StoredArray, optional
-        What each draw predicted while sampling, on the disk.
+        Predictions of each draw while sampling, on disk.
 
     Examples
     --------
@@ -106,12 +105,12 @@ class Prediction:
 
     @property
     def kind(self) -> str:
-        """Kind of the likelihood: "regression", "classification" or "count"."""
+        """The likelihood's kind: "regression", "classification" or "count"."""
         return self._predictive.kind
 
     @property
     def num_draws(self) -> int:
-        """Draws behind the statistics, all chains together, S."""
+        """Number of draws S, of all chains together."""
         if self._positions is not None:
             return int(self._positions.shape[0] * self._positions.shape[1])
         return 0 if self._moments is None else self._moments.count
@@ -132,7 +131,7 @@ class Prediction:
 
     @property
     def std(self) -> Array:
-        """Standard deviation of y, (N, K): epistemic and aleatoric in quadrature."""
+        """Standard deviation of y, (N, K): epistemic and aleatoric added in quadrature."""
         moments = self._statistics("std", "regression", "count")
         return self._shaped((moments.variance + moments.noise_variance) ** 0.5)
 
@@ -150,7 +149,7 @@ class Prediction:
 
     @property
     def probs(self) -> Array:
-        """Class probabilities averaged over draws, (N, K), of sum one (Bernoulli: of y = 1)."""
+        """Class probabilities averaged over draws, (N, K), with sum one (Bernoulli: of y = 1)."""
         return self._shaped(self._statistics("probs", "classification").mean)
 
     @property
@@ -160,7 +159,7 @@ class Prediction:
 
     @property
     def mutual_information(self) -> Array:
-        """Entropy of the mean minus mean of the entropies in nats, (N,): what is epistemic."""
+        """Entropy of the mean minus mean of the entropies, in nats, (N,): epistemic uncertainty."""
         moments = self._statistics("mutual_information", "classification")
         xp = namespace(moments.mean)
         information = moments.entropy - moments.mean_entropy
@@ -168,9 +167,9 @@ class Prediction:
 
     @property
     def samples(self) -> Array:
-        """What each draw predicts, (C, D, N, K): means, or probabilities.
+        """Predictions of each draw, (C, D, N, K): means, or probabilities.
 
-        Needs ``keep=True``, or a run with ``Store(keep="predictions")``, from which it is read.
+        Needs ``keep=True``, or a run with ``Store(keep="predictions")``.
         """
         if self._stored is not None:
             return self._stored
@@ -187,7 +186,7 @@ class Prediction:
         return self._shaped(xp.permute_dims(shaped, (1, 0, 2, 3)))
 
     def quantile(self, q: float | Sequence[float]) -> Array:
-        """Quantiles of y: of the mixture of the draws' noise, so of what will be observed.
+        """Quantiles of a new y: of the mixture of the draws' distributions, with noise.
 
         Parameters
         ----------
@@ -197,20 +196,19 @@ class Prediction:
         Returns
         -------
         (N, K) or (Q, N, K) array, float64
-            Regression: to rounding. Counts: the smallest count whose probability not to be
-            exceeded is q or more.
+            Regression: to rounding. Counts: the smallest count with a cdf of at least q.
 
         Raises
         ------
         TypeError
-            For a classification, where y is a label.
+            For a classification, because y is a label.
         ValueError
             For q out of range, or without draws.
 
         See Also
         --------
         credible_quantile : quantiles of the function, narrower by the noise.
-        interval : two of them.
+        interval : lower and upper quantile.
         """
         name = "Prediction.quantile"
         levels, single = probabilities(name, q, ends=False)
@@ -218,7 +216,7 @@ class Prediction:
         return result[0, ...] if single else result
 
     def interval(self, coverage: float = 0.9) -> tuple[Array, Array]:
-        """Return the central interval that holds a new y with probability `coverage`.
+        """Return the central interval that contains a new y with probability `coverage`.
 
         Parameters
         ----------
@@ -228,7 +226,7 @@ class Prediction:
         Returns
         -------
         lower, upper : (N, K) array, float64
-            As :meth:`quantile` gives them, with the same errors.
+            From :meth:`quantile`, with the same errors.
 
         Examples
         --------
@@ -248,7 +246,7 @@ class Prediction:
     def credible_quantile(self, q: float | Sequence[float]) -> Array:
         """Quantiles over draws of the function: of y's mean, or of the class probabilities.
 
-        They say how well the function is known, not where y will lie: :meth:`quantile` does.
+        They show how well the function is known. For quantiles of a new y use :meth:`quantile`.
 
         Parameters
         ----------
@@ -270,7 +268,7 @@ class Prediction:
         return result[0, ...] if single else result
 
     def credible_interval(self, coverage: float = 0.9) -> tuple[Array, Array]:
-        """Return the central interval of the function: of y's mean, or of the probabilities.
+        """Return the central credible interval of the function: of y's mean, or of probabilities.
 
         Parameters
         ----------
@@ -280,16 +278,16 @@ class Prediction:
         Returns
         -------
         lower, upper : (N, K) array, float64
-            As :meth:`credible_quantile` gives them, with the same errors.
+            From :meth:`credible_quantile`, with the same errors.
         """
         name = "Prediction.credible_interval"
         ends = self._quantiles(name, _ends(name, coverage), noise=False)
         return ends[0, ...], ends[1, ...]
 
     def cdf(self, y: Array) -> Array:
-        """Probability that a new observation is at most y, the mixture over draws.
+        """Probability that a new observation is at most y, averaged over draws.
 
-        For a regression these are the PIT values: uniform where the predictions are calibrated
+        For a regression these are the PIT values, uniform if the predictions are calibrated
         (:func:`ribbit.plots.pit_histogram`).
 
         Parameters
@@ -304,7 +302,7 @@ class Prediction:
         Raises
         ------
         TypeError, ValueError
-            For a classification; without draws; for a y that does not fit.
+            For a classification, without draws, or for a y of the wrong shape.
         """
         name = "Prediction.cdf"
         self._need_y(name)
@@ -316,7 +314,7 @@ class Prediction:
         return self._shaped(self._by_rows(of_y, axis=0))
 
     def crps(self, y: Array) -> float:
-        """Continuous ranked probability score of y, the mean over rows and outputs.
+        """Continuous ranked probability score of y, averaged over rows and outputs.
 
         E|Y - y| - E|Y - Y'| / 2 for independent Y, Y' of the predictive distribution, a mixture
         over draws (Gneiting and Raftery 2007, eq. 21; smaller is better). For counts, score
@@ -329,13 +327,13 @@ class Prediction:
         Returns
         -------
         float
-            In units of y, to 1e-9 of the mixture's sd (GPU: to 1e-6 of the score, 1e-3 where the
-            noise of draws differs a hundredfold); infinite for Student-t noise with ``df <= 1``.
+            In units of y, to 1e-9 of the mixture's sd (GPU: to 1e-6 of the score, 1e-3 if the noise
+            of draws differs a hundredfold); infinite for Student-t noise with ``df <= 1``.
 
         Raises
         ------
         TypeError, ValueError
-            For anything but a regression; without draws; for a y that does not fit.
+            For anything but a regression, without draws, or for a y of the wrong shape.
         """
         name = "Prediction.crps"
         if self.kind != "regression":
@@ -353,7 +351,7 @@ class Prediction:
         return float(namespace(scores).mean(scores))
 
     def sample(self, num_samples: int, *, seed: int = 0) -> Array:
-        """Draw y at all rows: for each sample one of the draws, and its noise.
+        """Return samples of y at all rows: for each a random draw, plus its noise.
 
         Parameters
         ----------
@@ -406,7 +404,7 @@ class Prediction:
     def log_likelihood(
         self, y: Array | None = None, *, sample_weight: npt.ArrayLike | None = None
     ) -> float:
-        """Mean over rows of the log predictive density, the mixture over draws.
+        """Mean over rows of the log predictive density, a mixture over draws.
 
         Parameters
         ----------

@@ -37,7 +37,7 @@ __all__ = [
 class State:
     """State of C chains between two transitions.
 
-    Together with the sampler it decides every later draw: there is no hidden generator.
+    State and sampler determine every later draw; there is no hidden generator.
 
     Attributes
     ----------
@@ -64,13 +64,13 @@ class State:
     adaptation : Adaptation or None
         Running sums of the adaptation while in warmup.
     warmup : int
-        Transitions of warmup planned in all; windows of the adaptation hang on it.
+        Planned transitions of warmup; they decide the windows of the adaptation.
     target : dict of str to str, or None
-        The target's ``fingerprint``, part by part; None where it has none.
+        The target's ``fingerprint``, part by part; None if it has none.
     trajectory_length : (C,) float64 NumPy array or None
-        Mean length of the trajectories where it is adapted, the same for all chains.
+        Mean length of the trajectories if it is adapted, the same for all chains.
     divergences : (C,) int64 NumPy array or None
-        Divergent transitions since the last draw of a thinned run; None if there are none.
+        Divergent transitions since the last draw of a thinned run; None if the run is not thinned.
 
     Examples
     --------
@@ -119,9 +119,9 @@ class StochasticState:
     logdensity : (C,) float64 array
         Tempered log density on all rows; NaN unless it is tracked.
     first_moment : (C, P) array or None
-        Velocity of SGHMC and of BAOAB (whitened), running mean of the gradients of Adam.
+        Velocity of SGHMC and of BAOAB (whitened), or running mean of the gradients of Adam.
     second_moment : (C, P) array or None
-        Running mean of the squared gradients; of BAOAB the scales of the parameters.
+        Running mean of the squared gradients; for BAOAB the scales of the parameters.
     step : int
         Steps done so far, warmup included; the counter of batches and random numbers.
     seed : int
@@ -129,11 +129,11 @@ class StochasticState:
     chains : (C,) uint32 NumPy array
         Ids of the chains. A chain's draws depend on its own id only.
     warmup : int
-        Steps of warmup planned in all.
+        Planned steps of warmup.
     target : dict of str to str, or None
-        The target's ``fingerprint``, part by part; None where it has none.
+        The target's ``fingerprint``, part by part; None if it has none.
     step_size : (C,) float64 NumPy array or None
-        What pilot runs have found, the same for all chains; None where it was given.
+        Found by pilot runs, the same for all chains; None if it was given.
 
     Examples
     --------
@@ -180,7 +180,7 @@ class MicrocanonicalState:
         Its terms, see :class:`ribbit.protocols.SplitLogDensity`.
     velocity : (C, P) array or None
         Direction in which the chain moves; its length does not matter. None in the adjusted form,
-        whose transitions each draw their own.
+        in which each transition draws its own.
     step : int
         Steps (transitions of the adjusted form) done so far, warmup included; the counter of the
         random numbers.
@@ -190,23 +190,23 @@ class MicrocanonicalState:
         Ids of the chains. A chain's draws depend on its own id only.
     step_size : (C,) float64 NumPy array
     decoherence_length : (C,) float64 NumPy array
-        Time in which a direction forgets itself; in the adjusted form the mean length of a
+        Length over which a direction is forgotten; in the adjusted form the mean length of a
         trajectory.
     energy_squares : (C,) float64 NumPy array
         Sum of the squared energy errors of the steps since warmup.
     inverse_mass : (P,) or (C, P) array or None
-        Squares of the scales of whitened coordinates; None is the identity.
+        Squared scales of whitened coordinates; None is the identity.
     mixing : (C, M) array or None
-        Symmetric matrices of the inputs of each of the target's ``parameter_blocks``, end to end,
-        by which whitened coordinates are multiplied before they are scaled; None mixes nothing.
+        Symmetric matrices for the inputs of each of the target's ``parameter_blocks``, flat and
+        concatenated. Whitened coordinates are multiplied by them before scaling. None: identity.
     adaptation : Adaptation or None
         Running sums of the adaptation while in warmup.
     warmup : int
-        Steps of warmup planned in all.
+        Planned steps of warmup.
     target : dict of str to str, or None
-        The target's ``fingerprint``, part by part; None where it has none.
+        The target's ``fingerprint``, part by part; None if it has none.
     divergences : (C,) int64 NumPy array or None
-        Divergent steps since the last draw of a thinned run; None if there are none.
+        Divergent steps since the last draw of a thinned run; None if the run is not thinned.
 
     Examples
     --------

@@ -33,35 +33,35 @@ _AT_ONCE = 1 << 22  # numbers of the noise that is held beside the draws
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SWAGFit(Fit):
-    """A Gaussian, diagonal and low rank, for each member: what :class:`ribbit.SWAG` fits.
+    """A Gaussian, diagonal plus low rank, for each member, fitted by :class:`ribbit.SWAG`.
 
-    The covariance of member m is diag(variance[m]) / 2 + D^T D / (2 (K - 1)) with the rows of
-    D = deviations[m] (Maddox et al. 2019, section 4.2). All members weigh the same.
+    The covariance of member m is diag(variance[m]) / 2 + D^T D / (2 (K - 1)) with the rows of D =
+    deviations[m] (Maddox et al. 2019, section 4.2). All members have equal weights.
 
     Attributes
     ----------
     mean : (M, P) float64 array
-        Of the iterates; the last weights where none was collected.
+        Mean of the iterates; the last weights if none was collected.
     squares : (M, P) float64 array
         Sum of the squared distances of the iterates from `mean`.
     deviations : (M, K, P) array
-        The last iterates less the running mean that each is part of, the oldest first;
-        K = min(count, max_rank). The first iterate of all has none: 0.
+        The last iterates minus the running mean (which includes the iterate), oldest first; K =
+        min(count, max_rank). It is 0 for the first iterate.
     count : int
         Iterates collected, one per epoch.
     first_step : int or None
-        Step after which collecting began; None where nothing was collected.
+        Step after which collecting began; None if nothing was collected.
     complete : bool
-        False when the fit was interrupted.
+        False if the fit was interrupted.
     settings : dict
-        How it was made: plain values.
+        Options, seed and versions: plain values.
     predictive : Predictive or None
-        What predicts; the target.
+        The target, or another object that predicts.
     state : StochasticState
-        What ``fit(resume=...)`` goes on from.
+        State from which ``fit(resume=...)`` continues.
     history : dict of arrays
-        "epoch" (E,) and "objective" (E, M): what each member maximises, on rows that stay, at some
-        twenty epochs of training and some twenty of collecting.
+        "epoch" (E,) and "objective" (E, M): the objective of each member on fixed rows, at about
+        twenty epochs of training and twenty of collecting.
 
     Examples
     --------
@@ -121,13 +121,13 @@ class SWAGFit(Fit):
     def draws(self, num_draws: int, *, seed: int = 0) -> Draws:
         """Return independent draws as one chain, from the members in turn.
 
-        Draw s is mean + sqrt(variance / 2) z1 + D^T z2 / sqrt(2 (K - 1)) of member s mod M
-        (Maddox et al. 2019, equation 1), with standard normals z1 (P,) and z2 (K,).
+        Draw s is mean + sqrt(variance / 2) z1 + D^T z2 / sqrt(2 (K - 1)) of member s mod M (Maddox
+        et al. 2019, equation 1), with standard normals z1 (P,) and z2 (K,).
 
         Parameters
         ----------
         num_draws : int
-            S, >= 1. A multiple of M weighs the members alike.
+            S, >= 1. A multiple of M gives the members equal weights.
         seed : int
             64-bit key; draw s depends on (seed, s) alone.
 
@@ -139,9 +139,9 @@ class SWAGFit(Fit):
         Raises
         ------
         ValueError
-            When fewer than two iterates were collected.
+            If fewer than two iterates were collected.
         MemoryError
-            When the draws do not fit into the memory that is free.
+            If the draws do not fit into free memory.
         """
         name = "SWAGFit.draws"
         count = checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**32 - 1)

@@ -1,4 +1,4 @@
-"""Estimators of scikit-learn over Ribbit's networks; imported only when asked for.
+"""Scikit-learn estimators; ``import ribbit`` alone does not import scikit-learn.
 
 Needs ``pip install "ribbit[sklearn]"``.
 

@@ -29,7 +29,7 @@ _KNOWN = 2.0  # sd of every layer, for methods that do not learn it
 
 
 class BNNClassifier(ClassifierMixin, BNN):
-    """A Bayesian neural network that predicts classes, with their probabilities.
+    """A Bayesian neural network that predicts class probabilities.
 
     Columns of X are standardised inside. A fit does not depend on the order of the rows.
 
@@ -50,29 +50,29 @@ class BNNClassifier(ClassifierMixin, BNN):
     early_stopping, validation_fraction, options, store, max_seconds
         As in :class:`BNNRegressor`.
     class_weight : dict or "balanced", optional
-        How often a row counts, by its class; times `sample_weight`.
+        Weight of a row by its class; multiplied by `sample_weight`.
     random_state, verbose
         As in :class:`BNNRegressor`.
 
     Attributes
     ----------
     classes_ : (K,) array
-        The labels, as they came: whole numbers, strings or bool.
+        The labels: integers, strings or bool, as in y.
     posterior_, draws_, approximation_, summary_, converged_, n_draws_
-        As of :class:`BNNRegressor`.
+        As for :class:`BNNRegressor`.
     n_features_in_, feature_names_in_
-        As of :class:`BNNRegressor`.
+        As for :class:`BNNRegressor`.
 
     Raises
     ------
     TypeError, ValueError
-        From ``fit``: for parameters and data that do not fit, for columns that are no numbers (by
-        name), for sparse data, for y of a single class.
+        From ``fit``: for wrong parameters or data, columns that are not numbers (the message names
+        them), sparse data, or a single class in y.
 
     Warns
     -----
     ConvergenceWarning, FitWarning, ScaleWarning
-        As of :class:`BNNRegressor`.
+        As for :class:`BNNRegressor`.
 
     References
     ----------
@@ -155,17 +155,17 @@ class BNNClassifier(ClassifierMixin, BNN):
         }
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> BNNClassifier:
-        """Sample or fit the posterior of the network.
+        """Sample or fit the posterior of the network, and return self.
 
         Parameters
         ----------
         X : (N, D) array or frame
-            Numbers; frames of pandas and polars with the names of their columns.
+            Numbers; column names of pandas and polars frames are kept.
         y : (N,) array
-            Labels: whole numbers, strings or bool.
+            Labels: integers, strings or bool.
         sample_weight : (N,) array, optional
-            How often a row counts, >= 0: in the likelihood, and in the means and sds that columns
-            are standardised by. Whole numbers of 4 on average at most are copies of rows.
+            Weight of each row, >= 0, in the likelihood and in the means and sds of columns.
+            Integers that average at most 4 are treated as copies of rows.
 
         Returns
         -------
@@ -207,7 +207,7 @@ class BNNClassifier(ClassifierMixin, BNN):
         return self
 
     def predict_proba(self, X: Any) -> Any:
-        """Predict the probability of each class, averaged over the draws.
+        """Return the probability of each class, averaged over the draws.
 
         Parameters
         ----------
@@ -221,7 +221,7 @@ class BNNClassifier(ClassifierMixin, BNN):
         return self._predicted("BNNClassifier.predict_proba", X).probs
 
     def predict(self, X: Any) -> Any:
-        """Predict the most probable class.
+        """Return the most probable class.
 
         Parameters
         ----------
@@ -235,7 +235,7 @@ class BNNClassifier(ClassifierMixin, BNN):
         return self.classes_[np.argmax(found, axis=1)]
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
-        """Draw new labels: for each sample one function of the posterior at all rows.
+        """Return random labels: each sample uses one function of the posterior at all rows.
 
         Parameters
         ----------
@@ -260,12 +260,12 @@ class BNNClassifier(ClassifierMixin, BNN):
         X : (N, D) array or frame
         y : (N,) array of labels
         sample_weight : (N,) array, optional
-            How often each row counts in the mean.
+            Weight of each row in the mean.
 
         Raises
         ------
         ValueError
-            For a label that the data had not.
+            For a label that was not in the data.
         """
         name = "BNNClassifier.log_score"
         found = self._predicted(name, X)

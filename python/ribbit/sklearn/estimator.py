@@ -35,7 +35,7 @@ _MOST_ROWS = 1e12  # that weights may stand for: squares of their gradients over
 
 
 class BNN(BaseEstimator):
-    """Base of the estimators; see them for the parameters."""
+    """Base class of the estimators."""
 
     def __init__(
         self,
@@ -132,8 +132,7 @@ class BNN(BaseEstimator):
         for option in options:
             if option not in known:
                 raise ValueError(
-                    f"[{name}] expected options among those of {kind.__name__}, {known}, got "
-                    f"{option!r}"
+                    f"[{name}] expected options of {kind.__name__}, {known}, got {option!r}"
                 )
         return plan
 

@@ -21,61 +21,63 @@ _STEPS = 0.25  # share of rows with frequent values from which y takes steps
 
 
 class BNNRegressor(RegressorMixin, BNN):
-    """A Bayesian neural network that predicts numbers, with how sure it is.
+    """A Bayesian neural network that predicts numbers, with their uncertainty.
 
-    Columns of X and y are standardised inside; everything that is given back is in their own units.
-    A fit does not depend on the order of the rows.
+    Columns of X and y are standardised inside; all results are in their own units. A fit does not
+    depend on the order of the rows.
 
     Parameters
     ----------
     hidden : sequence of int, default (50,)
         Widths of the hidden layers; () is a linear model.
     activation : str, default "tanh"
-        identity, relu, tanh, silu, sigmoid, gelu or softplus.
+        identity, relu, tanh, silu, sigmoid, gelu, softplus, leaky_relu or elu.
     method : str, default "mclmc"
-        Chains: "mclmc", "hmc", "nuts", and with minibatches "sgld", "sghmc", "baoab". Fits:
-        "bbb" (Bayes by Backprop), "dropout", "ensemble", "laplace" (linearized), "swag".
+        Chains: "mclmc", "hmc", "nuts", and with minibatches "sgld", "sghmc", "baoab". Fits: "bbb"
+        (Bayes by Backprop), "dropout", "ensemble", "laplace" (linearized), "swag".
     noise : {"varying", "constant"}, float or sequence of float, default "varying"
-        An sd for every row and column of y, one for each column, or known sds in the units of y:
-        one number, or one for each column. Where y takes steps, such as grades, a varying sd is at
-        least that of rounding to them, in any case `min_noise`.
+        "varying": an sd for every row and column of y. "constant": one sd for each column. Numbers:
+        known sds in the units of y, one for all columns or one for each. If y has steps, such as
+        grades, a varying sd is at least the sd of rounding to them, and always at least
+        `min_noise`.
     min_noise : float, default 0.01
-        The least sd of a row with ``noise="varying"``, over the sd of y. Rows that are known
-        exactly have no density, and chains hardly move where the noise nearly vanishes: take less
-        where y is known better than to a hundredth of its sd, and longer chains.
+        Smallest sd of a row with ``noise="varying"``, as a share of the sd of y. Smaller values
+        need longer chains: if the noise nearly vanishes, chains hardly move.
     prior_scale : float, default 1.0
-        Sd of the normal prior of every weight, over the root of its layer's inputs; of biases
-        themselves. In standardised units.
+        Sd of the normal prior of every weight, divided by the root of its layer's inputs, and of
+        every bias, in standardised units.
     draws : int, optional
-        Draws of each chain, or of a fit (default 1,000). Default of chains: from 100 on as many as
-        it takes until R-hat is at most 1.03 with 350 effective draws, at most 250;
-        with "mclmc", whose draws cost less, 3,000, or what takes 32 MiB for all chains.
+        Draws of each chain, or of a fit (default 1,000). Default for "mclmc": 3,000, or as many as
+        fit into 32 MiB for all chains. Default for other chains: 100 to 250, until R-hat is at most
+        1.03 with 350 effective draws.
     chains : int, default 4
-        Chains, each from a network trained for it; members of "ensemble" and "swag".
+        Number of chains, each started at a network trained for it; members of "ensemble" and
+        "swag".
     warmup, thin : int, optional
-        Of chains: steps before the first draw, and from one to the next.
+        Steps of a chain before the first draw, and between draws.
     epochs : int, optional
-        Of fits: passes over the rows; default: as many as make 10,000 steps.
+        Passes over the rows, for fits. Default: as many as make 10,000 steps.
     learning_rate : float, optional
-        Of fits, falling to 0 along a cosine; constant with `early_stopping`.
+        Learning rate of fits. It falls to 0 along a cosine, or is constant with `early_stopping`.
     batch_size : int, optional
-        Rows of a step, at most, of fits and of chains with minibatches; default 128.
+        Largest number of rows per step, for fits and for chains with minibatches. Default 128.
     dropout_rate : float, default 0.1
-        Of "dropout".
+        Rate of "dropout".
     early_stopping : bool, default False
-        Of "bbb", "dropout" and "ensemble": hold rows out, and keep what predicts them best.
+        For "bbb", "dropout" and "ensemble": hold rows out, and keep the weights that predict them
+        best.
     validation_fraction : float, default 0.1
-        Share of the rows that is held out then.
+        Share of the rows that `early_stopping` holds out.
     options : dict, optional
-        Further arguments of the method's class, such as ``{"adjusted": True}`` of
+        Further arguments of the method's class, such as ``{"adjusted": True}`` for
         :class:`ribbit.MCLMC`.
     store : path, optional
-        A folder of the run: the same fit goes on where it stopped. Needs
-        ``pip install "ribbit[store]"``.
+        Folder of the run: the same fit resumes an interrupted one. Needs ``pip install
+        "ribbit[store]"``.
     max_seconds : float, optional
-        Of chains: end after this time, with what there is.
+        End chains after this time and keep the draws so far.
     random_state : int, RandomState or None
-        A whole number is the key of all random numbers.
+        An integer is the key of all random numbers.
     verbose : bool, default False
         Show progress.
 
@@ -83,40 +85,40 @@ class BNNRegressor(RegressorMixin, BNN):
     ----------
     posterior_ : Posterior
         The target, with the training rows. Copies by pickle, joblib or ``copy.deepcopy`` predict
-        the same and leave it out, so that a file holds no rows.
+        the same without it, so that a file contains no rows.
     draws_ : Draws
     approximation_ : fit or None
-        What a fit has found; None for chains.
+        The fit; None for chains.
     summary_ : Summary
-        The summary of the chains or of the fit: a table, ``outcome``, and ``message``, which says
-        what to do next.
+        Summary of the chains or of the fit: a table, ``outcome``, and ``message``, which says what
+        to do next.
     converged_ : bool or None
-        True if the outcome is "converged" or "predictions converged, weights did not", False if
-        it is "not converged", None if it is "too short to tell".
+        True if the outcome is "converged" or "predictions converged, weights did not", False if it
+        is "not converged", None if it is "too short to tell".
     n_draws_ : int
         Draws of all chains.
     n_features_in_ : int
     feature_names_in_ : (D,) array
-        Where X was a frame with names.
+        Only if X was a frame with names.
 
     Raises
     ------
     TypeError, ValueError
-        From ``fit``: for parameters and data that do not fit, for columns that are no numbers (by
-        name), for sparse data.
+        From ``fit``: for wrong parameters or data, columns that are not numbers (the message names
+        them), or sparse data.
 
     Warns
     -----
     ConvergenceWarning, FitWarning
         From ``fit``: the outcome of the chains, or of the fit, is "not converged".
     ScaleWarning
-        From ``fit``: a few far cells flatten a column of X or y; see
+        From ``fit``: a few extreme values flatten a column of X or y; see
         :func:`ribbit.datasets.standardize` for the rule.
 
     Notes
     -----
-    There is no ``partial_fit``: a posterior is that of all rows. Threads are those of
-    :func:`ribbit.set_num_threads`; in the workers of joblib's processes as many as joblib leaves to
+    There is no ``partial_fit``, because a posterior depends on all rows. Threads are set by
+    :func:`ribbit.set_num_threads`. Workers of joblib's processes use as many as joblib leaves to
     each (OMP_NUM_THREADS), unless RIBBIT_NUM_THREADS is set.
 
     Examples
@@ -189,16 +191,16 @@ class BNNRegressor(RegressorMixin, BNN):
         return tags
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> BNNRegressor:
-        """Sample or fit the posterior of the network.
+        """Sample or fit the posterior of the network, and return self.
 
         Parameters
         ----------
         X : (N, D) array or frame
-            Numbers; frames of pandas and polars with the names of their columns.
+            Numbers; column names of pandas and polars frames are kept.
         y : (N,) or (N, K) array
         sample_weight : (N,) array, optional
-            How often a row counts, >= 0: in the likelihood, and in the means and sds that columns
-            are standardised by. Whole numbers of 4 on average at most are copies of rows.
+            Weight of each row, >= 0, in the likelihood and in the means and sds of columns.
+            Integers that average at most 4 are treated as copies of rows.
 
         Returns
         -------
@@ -225,8 +227,8 @@ class BNNRegressor(RegressorMixin, BNN):
             if scale.size > 1 and np.ptp(scale) > 1e-6 * scale.max():
                 raise ValueError(
                     f"[{name}] expected noise='varying' or 'constant' for y of {scale.size} "
-                    f"columns, got {known!r}: one known sd is none for columns of other units, so "
-                    "give a sequence with one for each"
+                    f"columns, got {known!r}: columns in different units need a sequence with one "
+                    "sd for each"
                 )
             return Gaussian(known / float(scale[0]))
         if checks.choice(name, "noise", self.noise, ("varying", "constant")) == "constant":
@@ -251,7 +253,7 @@ class BNNRegressor(RegressorMixin, BNN):
         return tuple(checks.positive(name, f"noise[{j}]", sd) / width for j, (sd, width) in pairs)
 
     def predict(self, X: Any, return_std: bool = False, interval: float | None = None) -> Any:
-        """Predict the mean of y, and how far a new y lies from it.
+        """Return the mean of y, and optionally its uncertainty.
 
         Both options pass through a ``Pipeline``: ``pipeline.predict(X, interval=0.9)``.
 
@@ -259,17 +261,17 @@ class BNNRegressor(RegressorMixin, BNN):
         ----------
         X : (N, D) array or frame
         return_std : bool, default False
-            Also return the sd of a new y, noise included.
+            Also return the sd of a new y, with noise.
         interval : float, optional
-            In (0, 1): also return the ends of the central interval that holds a new y with this
-            probability, as :meth:`predict_interval` does.
+            Also return the ends of the central interval that contains a new y with this
+            probability, in (0, 1), as :meth:`predict_interval` does.
 
         Returns
         -------
         (N,) or (N, K) array
             The mean.
         (mean, std)
-            With ``return_std=True``, of such arrays.
+            With ``return_std=True``: two such arrays.
         (3, N) or (3, N, K) array
             With `interval`: ``mean, lower, upper = model.predict(X, interval=0.9)``. With
             ``return_std=True`` too (4, ...): mean, std, lower, upper. A
@@ -279,8 +281,8 @@ class BNNRegressor(RegressorMixin, BNN):
         Raises
         ------
         TypeError, ValueError
-            If the columns are not the columns of the fit, a cell is no number, or `interval` is
-            outside (0, 1).
+            If the columns differ from the fit's, a cell is not a number, or `interval` is outside
+            (0, 1).
 
         Examples
         --------
@@ -305,7 +307,7 @@ class BNNRegressor(RegressorMixin, BNN):
         return result if return_std else result[0]
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Any, Any]:
-        """Predict where a new y lies with probability `coverage`.
+        """Return the central interval that contains a new y with probability `coverage`.
 
         Parameters
         ----------
@@ -321,7 +323,7 @@ class BNNRegressor(RegressorMixin, BNN):
         return self._predicted("BNNRegressor.predict_interval", X).interval(coverage)
 
     def predict_quantiles(self, X: Any, quantiles: Any = (0.05, 0.5, 0.95)) -> Any:
-        """Predict quantiles of a new y.
+        """Return quantiles of a new y.
 
         Parameters
         ----------
@@ -342,7 +344,7 @@ class BNNRegressor(RegressorMixin, BNN):
         return np.moveaxis(np.asarray(found.quantile(levels.tolist())), 0, -1)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
-        """Draw new y: for each sample one function of the posterior at all rows, and its noise.
+        """Return random y: each sample uses one function of the posterior at all rows, plus noise.
 
         Parameters
         ----------
@@ -353,7 +355,7 @@ class BNNRegressor(RegressorMixin, BNN):
         Returns
         -------
         (N, n_samples) or (N, K, n_samples) array
-            As `GaussianProcessRegressor.sample_y` has them.
+            In the layout of `GaussianProcessRegressor.sample_y`.
         """
         name = "BNNRegressor.sample_y"
         found = self._predicted(name, X)
@@ -368,7 +370,7 @@ class BNNRegressor(RegressorMixin, BNN):
         X : (N, D) array or frame
         y : (N,) or (N, K) array
         sample_weight : (N,) array, optional
-            How often each row counts in the mean.
+            Weight of each row in the mean.
         """
         name = "BNNRegressor.log_score"
         found = self._predicted(name, X)

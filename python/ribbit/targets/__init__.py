@@ -1,1 +1,1 @@
-"""What is sampled: priors, likelihoods, the densities made of them, and their predictions."""
+"""Targets: priors, likelihoods, densities made from them, and their predictions."""

@@ -47,8 +47,8 @@ class CallableDensity:
     ----------
     fn : callable
         ``fn(theta)`` with theta (P,) float64 returns ``(lp, grad)``: the log density, a number, and
-        its gradient (P,). A non-finite value is no error: samplers reject it. theta is a copy, the
-        function may keep or change it; what it returns is copied.
+        its gradient (P,). A non-finite value is not an error: samplers reject it. theta is a copy,
+        which the function may keep or change; its results are copied.
     dim : int
         Number of parameters P, >= 1.
     batched : bool, default False
@@ -57,8 +57,8 @@ class CallableDensity:
     Raises
     ------
     TypeError, ValueError
-        If an argument is wrong. A function that returns something else raises them when it is
-        called; an exception raised inside it comes through as the same object.
+        If an argument is wrong. Also, on a call, if the function returns something else. An
+        exception raised in the function reaches you unchanged.
 
     Examples
     --------
@@ -89,11 +89,11 @@ class CallableDensity:
     def from_pointer(
         address: Any, dim: int, user_data: Any = None, *, threadsafe: bool = False
     ) -> PointerDensity:
-        """Make a density of a compiled function; see `PointerDensity`."""
+        """Return a density from a compiled function; see `PointerDensity`."""
         return PointerDensity(address, dim, user_data, threadsafe=threadsafe)
 
     def init(self, seed: int = 0, chains: int | npt.ArrayLike | None = None) -> Array64:
-        """Draw standard normal starts (P,) or (chains, P), chain c the same whatever the others.
+        """Return standard normal starts (P,) or (chains, P), which depend on the chain ids alone.
 
         Raises
         ------
@@ -110,7 +110,7 @@ class CallableDensity:
         theta : numpy.ndarray
             (P,) or (C, P) float64.
         rows : None
-            A callable has no data rows.
+            Must be None, because a callable has no data rows.
 
         Raises
         ------
@@ -213,7 +213,7 @@ class PointerDensity:
             object.__setattr__(self, key, value)
 
     def init(self, seed: int = 0, chains: int | npt.ArrayLike | None = None) -> Array64:
-        """Draw standard normal starts (P,) or (chains, P), chain c the same whatever the others.
+        """Return standard normal starts (P,) or (chains, P), which depend on the chain ids alone.
 
         Raises
         ------

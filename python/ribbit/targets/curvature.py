@@ -29,7 +29,7 @@ __all__ = ["GaussNewton"]
 
 
 class GaussNewton:
-    """What `Posterior` knows of its own curvature; see `protocols.GaussNewtonDensity`."""
+    """Base class of `Posterior`: its curvature; see `protocols.GaussNewtonDensity`."""
 
     model: Model
     likelihood: Likelihood
@@ -40,12 +40,12 @@ class GaussNewton:
     _spec: DensitySpec
 
     def subset_size(self, function: str, subset: str) -> tuple[int, int]:
-        """Return the first parameter of a subset, and Q: it holds Q parameters in a row.
+        """Return the index of a subset's first parameter, and the number Q of its parameters.
 
         Raises
         ------
         TypeError, ValueError
-            For data in device memory, a likelihood or a network that does not have one.
+            For data in GPU memory, or a likelihood or network without such a subset.
         """
         if self._spec.backend.xp is not np:
             raise TypeError(f"[{function}] expected a target in host memory, got one on a device")
@@ -68,11 +68,11 @@ class GaussNewton:
     def gauss_newton(
         self, theta: FloatArray, subset: str, interrupt: Any = None
     ) -> Iterator[Array64]:
-        """Yield blocks A (n, Q) float64, the sum of whose A^T A is the matrix of the likelihood.
+        """Yield blocks A (n, Q) float64; the sum of A^T A is the Gauss-Newton matrix.
 
         The generalised Gauss-Newton matrix J^T (Fisher information of the outputs) J (Schraudolph
-        2002), tempered as the target is, computed in float64 whatever the target's dtype. Learned
-        noises of the subset have their own information, for Gaussian noise 2 for each number of y.
+        2002), tempered as the target is, computed in float64 for any dtype. Learned noises of the
+        subset have their own information, for Gaussian noise 2 for each number of y.
 
         Parameters
         ----------
@@ -84,7 +84,7 @@ class GaussNewton:
         Raises
         ------
         TypeError, ValueError
-            If `theta` or `subset` does not fit, or as `subset_size`.
+            If `theta` or `subset` is wrong, or as `subset_size`.
 
         References
         ----------
@@ -121,12 +121,12 @@ class GaussNewton:
             yield more
 
     def prior_curvature(self, theta: FloatArray, subset: str) -> Array64:
-        """Return minus the second derivatives (Q,) of the tempered log prior, 0 where negative.
+        """Return minus the second derivatives (Q,) of the tempered log prior, clipped at 0.
 
         Raises
         ------
         TypeError, ValueError
-            If `theta` or `subset` does not fit; for a prior whose curvature is not known.
+            If `theta` or `subset` is wrong, or for a prior without a known curvature.
         """
         name = "Posterior.prior_curvature"
         first, size = self.subset_size(name, subset)
@@ -137,14 +137,14 @@ class GaussNewton:
 
     @property
     def noise_scale(self) -> float | None:
-        """The known sd of Gaussian noise that all outputs have, None for any other."""
+        """The known sd of Gaussian noise that all outputs share; None for other noise."""
         scale = self.likelihood.scale if isinstance(self.likelihood, Gaussian) else None
         return None if isinstance(scale, tuple) else scale
 
     def residuals(self, theta: FloatArray) -> tuple[float, float]:
-        """Return the squared residuals of known Gaussian noise over its variance, and N J.
+        """Return the sum of squared residuals over the variance of known Gaussian noise, and N J.
 
-        Where rows have weights both are sums weighted by them.
+        If rows have weights, both sums use them.
         """
         scale, count = self.noise_scale, self._spec.total_rows * self._spec.y.shape[1]
         if scale is None:
@@ -159,7 +159,7 @@ class GaussNewton:
         return -2.0 * (value + constant), count
 
     def prior_groups(self, function: str, subset: str) -> dict[str, tuple[slice, float]]:
-        """Return place and prior sd of each array of a subset's weights, by name.
+        """Return index and prior sd of each array of a subset's weights, by name.
 
         Raises
         ------
@@ -192,12 +192,12 @@ class GaussNewton:
         prior_sd : dict of str to float
             Names of the network's arrays; the others keep their priors.
         noise_sd : float, optional
-            Of `Gaussian` noise that is known.
+            Sd of known `Gaussian` noise.
 
         Raises
         ------
         TypeError, ValueError
-            For a name that is none, a prior that is not normal, a noise that is not known.
+            For an unknown name, a prior that is not normal, or a noise that is not known.
         """
         name = "Posterior.rescaled"
         self.subset_size(name, "all")

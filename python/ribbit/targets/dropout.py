@@ -96,7 +96,7 @@ class MaskedPosterior(NativeSteps):
         if spec.table.scales is not None:
             raise ValueError(
                 f"[{name}] expected priors of known scales for masks, got {spec.prior!r}: masks "
-                "with learned scales are not there"
+                "with learned scales are not supported"
             )
         drops = model.table[:, 0] == Dropout.op
         rates = model.rates.copy()

@@ -1,4 +1,4 @@
-"""Likelihoods: what the outputs of a network mean, and the checks of y.
+"""Likelihoods: the distribution of y given a network's outputs, and the checks of y.
 
 The native log density knows each by its code; the pointwise terms here are for predictions and are
 summed in float64, on arrays of any library. Shapes: S draws, N rows, K outputs of the network, J
@@ -45,7 +45,7 @@ Kind: TypeAlias = Literal["regression", "classification", "count"]
 
 
 class Likelihood:
-    """Base of the likelihoods; one column of y per output unless stated otherwise.
+    """Base class of likelihoods; one column of y per output unless stated otherwise.
 
     Examples
     --------
@@ -57,16 +57,16 @@ class Likelihood:
 
     @property
     def learns_noise(self) -> bool:
-        """Whether the target has more parameters, "log_noise"."""
+        """Whether the target has extra parameters "log_noise"."""
         return False
 
     def noises(self, outputs: tuple[int, ...]) -> int:
-        """Return how many numbers "log_noise" has for a network with `outputs`."""
+        """Return the length of "log_noise" for a network with `outputs`."""
         return len(self.scales(outputs)) if self.learns_noise else 0
 
     @property
     def noise_floor(self) -> float:
-        """Least sd that noise of the network's making can have; 0 where there is none or any."""
+        """Smallest sd of noise that the network predicts; 0 if there is no floor."""
         return 0.0
 
     def scales(self, outputs: tuple[int, ...]) -> tuple[float, ...]:
@@ -206,7 +206,7 @@ class _ScaledNoise(Likelihood):
 
     @property
     def learns_noise(self) -> bool:
-        """Whether the target has more parameters, "log_noise"."""
+        """Whether the target has extra parameters "log_noise"."""
         return self.scale is None
 
     def scales(self, outputs: tuple[int, ...]) -> tuple[float, ...]:
@@ -277,9 +277,9 @@ class Gaussian(_ScaledNoise):
     log_noise_prior : Prior, optional
         Prior of each "log_noise"; None means ``Normal(1.0)``. Only without a scale.
     per_output : bool, default True
-        False learns a single sd that all outputs share. Their noise must then be equal: intervals
-        of the quieter outputs are otherwise too wide, and of the louder ones too narrow. Only then
-        can `Posterior` integrate out the last layer of a network with several outputs.
+        False learns a single sd for all outputs. If their noise differs, intervals are then too
+        wide for some outputs and too narrow for others. With several outputs, `Posterior` can
+        integrate out the last layer only if this is False.
 
     Raises
     ------
@@ -329,16 +329,16 @@ class Gaussian(_ScaledNoise):
 class HeteroscedasticGaussian(Likelihood):
     """Normal noise with an sd per row: outputs are K means, then K raw sds through softplus.
 
-    variance = min_sd**2 + softplus(raw)**2: noise of the network's making, and beside it noise of a
-    known sd, such as that of rounding. Without a floor the density has no bound where y takes few
-    values: the network can be exactly right for many rows at once, and its sd there goes to 0. For
-    y in whole steps of size g, g / sqrt(12) is the sd of the rounding.
+    variance = min_sd**2 + softplus(raw)**2. `min_sd` stands for noise of known size, such as
+    rounding: y in steps of size g has a rounding sd of g / sqrt(12). Without it the density is
+    unbounded if y takes few values, because the network can fit many rows exactly with an sd near
+    0.
 
     Parameters
     ----------
     min_sd : float, default 0.0
-        Least noise sd, 0 or in [1e-15, 1e15], in the units of y as the target has it: with
-        ``Posterior(standardize=True)`` the standardised ones, as a known noise sd is.
+        Smallest noise sd, 0 or in [1e-15, 1e15], in the target's units of y. With
+        ``Posterior(standardize=True)`` these are standardised.
 
     Raises
     ------
@@ -367,17 +367,17 @@ class HeteroscedasticGaussian(Likelihood):
 
     @property
     def noise_floor(self) -> float:
-        """The least sd, `min_sd`."""
+        """The smallest sd, `min_sd`."""
         return self.min_sd
 
     @property
     def constant(self) -> float:
-        """The least noise sd."""
+        """The smallest noise sd."""
         return self.min_sd
 
     @property
     def code(self) -> str:
-        """Name of the functor; without a floor that of one that has none."""
+        """Name of the functor, which depends on the floor."""
         return "HeteroscedasticGaussian" + ("Floored" if self.min_sd else "")
 
     def _columns(self, function: str, outputs: tuple[int, ...]) -> int:
@@ -414,7 +414,7 @@ class HeteroscedasticGaussian(Likelihood):
         return _normal_log_density(xp, _double(xp, y) - values[..., :half], log_sd)
 
     def describe(self) -> dict[str, Any]:
-        """Return a JSON-able description; of a floor only where there is one, as files of old."""
+        """Return a JSON-able description, with a floor only if there is one."""
         floor = {"min_sd": self.min_sd} if self.min_sd else {}
         return {"likelihood": "HeteroscedasticGaussian", **floor}
 
@@ -543,19 +543,18 @@ class StudentTNoise(_ScaledNoise):
 
     Each output has its own scale, which all rows share.
 
-    A row far from f pulls on it less and less (Lange, Little and Taylor 1989, JASA 84). The mean of
-    a prediction is f for any df: the location where ``df <= 1`` and y has no mean. The noise sd is
-    scale * sqrt(df / (df - 2)), and infinite where ``df <= 2``: so is then ``Prediction.std``; ask
-    for quantiles.
+    Outliers have little influence on f (Lange, Little and Taylor 1989, JASA 84). The mean of a
+    prediction is f for any df; if ``df <= 1``, y has no mean and f is its location. The noise sd is
+    scale * sqrt(df / (df - 2)). It is infinite, like ``Prediction.std``, if ``df <= 2``; use
+    quantiles then.
 
     Parameters
     ----------
     df : float
         Degrees of freedom, > 0.
     scale : float or sequence of float, optional
-        Known scale of the noise, > 0, of all outputs, or one for each output. None learns one
-        scale per output: the target has K more parameters "log_noise", the logarithms of the
-        scales.
+        Known scale of the noise, > 0, of all outputs, or one for each output. None learns one scale
+        per output: the target has K more parameters "log_noise", the logarithms of the scales.
     log_noise_prior : Prior, optional
         Prior of each "log_noise"; None means ``Normal(1.0)``. Only without a scale.
     per_output : bool, default True

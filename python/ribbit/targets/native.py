@@ -45,7 +45,7 @@ class NativeSteps:
 
     @property
     def group(self) -> RowGroup | None:
-        """The processes that have the rows together; None: all rows are here."""
+        """The processes that share the rows; None if all rows are here."""
         return None if self._spec.ranks is None else self._spec.ranks.group
 
     def advance(
@@ -124,7 +124,7 @@ class NativeSteps:
 
 
 class NativeDensity:
-    """What `Posterior` evaluates: log density, gradient, trajectories, variational steps."""
+    """Base class of `Posterior`: log density, gradient, trajectories, variational steps."""
 
     term_names: ClassVar[tuple[str, ...]] = ("log likelihood", "log prior")
     dim: int
@@ -146,13 +146,12 @@ class NativeDensity:
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes that each thread of a gradient works in, whatever N.
+        """Working memory of each thread of a gradient, in bytes, for any N.
 
-        A gradient of N rows needs this per thread; for each chain that runs at the same time up to
-        16 partial gradients of P numbers and the packed weights, up to 2 P; and for networks of
-        dense layers alone a second copy of the data. For any other network the workspace holds the
-        values of 32 rows: 32 times the bytes of a number times the scalars per row that are needed
-        at the same time. What is not free is refused with a MemoryError.
+        A gradient needs this per thread. Each concurrent chain also needs up to 16 partial
+        gradients of P numbers and the packed weights, up to 2 P numbers. Networks of dense layers
+        alone need a second copy of the data; for others the workspace holds the values of 32 rows.
+        Too little free memory is a MemoryError.
         """
         return int(self._native.workspace_bytes)
 
@@ -235,8 +234,8 @@ class NativeDensity:
         Parameters
         ----------
         position, momentum, grad : numpy.ndarray
-            (C, P) in the target's dtype; `grad` is the gradient at `position`, None has it
-            evaluated first.
+            (C, P) in the target's dtype; `grad` is the gradient at `position`, or None to evaluate
+            it.
         step_size : array
             () or (C,), float64.
         num_steps : array of int
@@ -244,8 +243,8 @@ class NativeDensity:
         inverse_mass : numpy.ndarray, optional
             Diagonal (P,) or (C, P) in the target's dtype; None is the identity.
         made : numpy.ndarray, optional
-            (C,) int64, to be filled with the steps that were made: on the CPU a chain that is lost
-            (whose momentum is no longer finite) ends at the next multiple of 8.
+            (C,) int64, filled with the number of steps made. On the CPU a chain whose momentum is
+            no longer finite ends at the next multiple of 8.
         interrupt : InterruptFlag, optional
             Ends the call from another thread.
 
@@ -254,7 +253,7 @@ class NativeDensity:
         position, momentum : numpy.ndarray
             (C, P), new arrays.
         terms : numpy.ndarray
-            (C, 2) float64 at the end, as in `terms_and_grad`; NaN of a chain that was lost.
+            (C, 2) float64 at the end, as in `terms_and_grad`; NaN for a chain that ended early.
         grad : numpy.ndarray
             (C, P) at the end.
 
@@ -297,7 +296,7 @@ class NativeDensity:
 
     @property
     def hamiltonian(self) -> Callable[..., TransitionDraw] | None:
-        """Transitions of Hamiltonian Monte Carlo in native code; None for data on a device."""
+        """Transitions of Hamiltonian Monte Carlo in native code; None for data on a GPU."""
         return self._hamiltonian if self.array_namespace is np else None
 
     def _hamiltonian(
@@ -398,7 +397,7 @@ class NativeDensity:
 
     @property
     def no_u_turn(self) -> Callable[..., TreeDraw] | None:
-        """Transitions of the no-U-turn sampler in native code; None for data on a device."""
+        """Transitions of the no-U-turn sampler in native code; None for data on a GPU."""
         return self._no_u_turn if self.array_namespace is np else None
 
     def _no_u_turn(
@@ -497,16 +496,15 @@ class NativeDensity:
         Parameters
         ----------
         theta : numpy.ndarray
-            (P,) or (C, P) in the target's dtype; all P parameters also where some are integrated
-            out.
+            (P,) or (C, P) in the target's dtype; all P parameters, also if some are integrated out.
         x, y : array, optional
             New rows (N', *input_shape) and their targets: both or neither.
 
         Returns
         -------
         numpy.float64 or numpy.ndarray
-            () or (C,), the sum over all N rows, each times its weight (`sample_weight`); with `x`
-            and `y` the (C, N') terms of each row, for theta (C, P), which have none.
+            () or (C,), the sum over all N rows, each times its weight (`sample_weight`). With `x`
+            and `y` the terms (C, N') of each row, for theta (C, P), without weights.
 
         Raises
         ------
@@ -530,8 +528,7 @@ class NativeDensity:
         Parameters
         ----------
         theta : numpy.ndarray
-            (P,) or (C, P) in the target's dtype; all P parameters also where some are integrated
-            out.
+            (P,) or (C, P) in the target's dtype; all P parameters, also if some are integrated out.
 
         Raises
         ------

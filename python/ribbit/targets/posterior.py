@@ -49,112 +49,96 @@ __all__ = ["Posterior"]
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Posterior(NativeDensity, NativeSteps, GaussNewton):
-    """The posterior of a network given data.
+    """The posterior of a network given data, to be sampled or fitted.
 
-    log density = (log likelihood / likelihood_temperature + log prior) / temperature, summed over
-    all N rows (each times its weight, where rows have weights), normalising constants included.
+    log density = (log likelihood / likelihood_temperature + log prior) / temperature, with the log
+    likelihood summed over all N rows (each multiplied by its weight) and all normalising constants.
 
     Parameters
     ----------
     model : Model
         The network.
     x : array
-        Rows ``(N, *input_shape)``: any real dtype, byte order or strides. The names of the columns
-        of a frame (pandas, polars) are kept: frames of new inputs are matched by name. Images
-        (N, H, W, C) of uint8 stay bytes and are scaled to [0, 1] while they are read: a quarter of
-        the memory.
-
-        In device memory (CuPy, or anything with the CUDA array interface or DLPack): everything
-        runs on the device, and positions are CuPy arrays. A memory-mapped file (``np.load(path,
-        mmap_mode="r")``, rows one behind the other) stays where it lies: a step reads its rows
-        there, and converts what is no `dtype` then; the bits are those of the rows in memory.
+        Inputs ``(N, *input_shape)`` of any real dtype, byte order or strides. Column names of a
+        frame (pandas, polars) are kept, and frames of new inputs are matched by them. uint8 images
+        (N, H, W, C) stay bytes and are scaled to [0, 1] on the fly. GPU arrays (CuPy, CUDA array
+        interface or DLPack): everything runs on the GPU, and positions are CuPy arrays.
+        Memory-mapped files (``np.load(path, mmap_mode="r")``, contiguous rows) are not copied: each
+        step reads its rows from the file and converts them to `dtype`. Results are bit-identical to
+        the same rows in memory.
     y : array
-        Targets (N, J); (N,) means (N, 1). Integer labels (N,) for `Categorical`. Where x is.
+        Targets (N, J); (N,) means (N, 1). Integer labels (N,) for `Categorical`. In the same kind
+        of memory as x.
     prior : Prior or dict of str to Prior
-        One prior for all parameters, or patterns of names (fnmatch), the first that matches wins.
+        One prior for all parameters, or a dict of name patterns (fnmatch); the first match counts.
         A learned noise takes the likelihood's ``log_noise_prior``, or the entry "log_noise" here.
     likelihood : Likelihood
-        What the outputs mean.
+        Distribution of y given the outputs of the network.
     temperature : float, default 1.0
         Divides the whole log density, > 0 (Wenzel et al. 2020).
     likelihood_temperature : float, default 1.0
         Divides the log likelihood alone, > 0.
     sample_weight : array, optional
-        (N,) numbers >= 0: how often the log likelihood of each row counts. 2 is the row twice (the
-        same posterior, up to rounding), 0 the row left out; with `standardize` also in the means
-        and sds. Of the rows passed here: predictions and log likelihoods of new rows have none.
-        For data in host memory.
+        (N,) numbers >= 0 that multiply the log likelihood of each row; with `standardize` they also
+        weigh means and sds. 2 equals the row twice (up to rounding), 0 leaves the row out.
+        Predictions and log likelihoods of new rows have no weights. For data in host memory.
     dtype : dtype, optional
-        float32 (default) or float64, of positions and gradients; log densities are float64 always.
+        float32 (default) or float64, of positions and gradients. Log densities are always float64.
     precision : {"float32", "mixed", "float64", "tf32"}, optional
-        How matrix products are computed. "float32" and "float64" say no more than `dtype`, which
-        decides when absent. The others are for data in device memory, in float32, on tensor cores
-        (compute capability 8.0 or more). "mixed": products of the forward pass from three TF32
-        products each, as accurate as float32, those of gradients in TF32 (10 bits behind the
-        leading one). "tf32": all in TF32, with a `PrecisionWarning`; HMC compares a short
-        trajectory with float32 before a run and warns again when the energies differ. Log
-        densities are as accurate as float32 in all of them, so that HMC stays exact; networks
-        small enough for whole trajectories in one launch, products of 16 columns or fewer and
-        gradients of weights with 16 inputs or fewer are computed in float32 always.
-
+        Precision of matrix products. Default: `dtype`. "mixed" and "tf32" are for float32 data in
+        GPU memory, on tensor cores (compute capability 8.0 or more). "mixed": the forward pass is
+        as accurate as float32 (three TF32 products each), gradients use TF32. "tf32": all products
+        use TF32, with a `PrecisionWarning`. HMC then compares a short trajectory with float32
+        before a run and warns if the energies differ. Log densities are always as accurate as
+        float32, so HMC stays exact. Small networks and small products use float32 anyway.
     standardize : bool, default False
-        Shift and scale every column of x (of images and sequences every channel, the same at all
-        places), and of y for a regression, to mean 0 and sd 1 before the network sees it; images of
-        bytes, tokens, labels and counts stay. Columns in any unit will do, such as 1e-310 or 1e300;
-        the sd of y must be from 1e-150 to 1e150. A column whose numbers differ by rounding alone is
-        constant (the rule is that of :class:`ribbit.datasets.Scaler`). `predict` takes inputs and
-        gives means, intervals and log likelihoods in the units of the data passed here, also from
-        saved draws and fits. `prior`, `likelihood` and positions (a known noise sd, "log_noise")
-        are in the standardised units.
+        Shift and scale every column of x (every channel of images and sequences), and of y for a
+        regression, to mean 0 and sd 1 before the network sees it. Images of bytes, tokens, labels
+        and counts stay. `predict` takes inputs and returns means, intervals and log likelihoods in
+        the units of the data passed here, also from saved draws and fits. `prior`, `likelihood` and
+        positions (a known noise sd, "log_noise") are in standardised units. The sd of y must be
+        from 1e-150 to 1e150. A column whose numbers differ by rounding alone is constant, as for
+        :class:`ribbit.datasets.Scaler`.
     group : Group, optional
-        Processes that have the rows together, such as ``rb.distributed.from_mpi()``: every rank
-        runs the same program and gives its own rows here, those of ``group.rows(N, shards)``. N
-        and the data are then those of all ranks, every evaluation is made by all of them, and the
-        draws are the same bits on each rank and for every number of ranks. For data in host
-        memory; `standardize`, ``marginalize="last_layer"``, ``init="ensemble"`` and Laplace
-        approximations are refused. See ``docs/guide/parallel.md``.
+        Processes that share the rows, such as ``rb.distributed.from_mpi()``. Every rank runs the
+        same program and passes its own rows here (``group.rows(N, shards)``). N counts the rows of
+        all ranks, all ranks take part in every evaluation, and draws are bit-identical on each rank
+        and for any number of ranks. For data in host memory. Excludes `standardize`,
+        ``marginalize="last_layer"``, ``init="ensemble"`` and Laplace approximations.
     shards : int, optional
-        Into how many runs of rows gradients are cut, 1 to 16; their sums are added by a fixed tree.
-        Default: by N and P, or 16 with a group. The bits of draws depend on it, in rounding alone.
+        Number of runs of rows, 1 to 16, whose gradients are summed by a fixed tree. Changes results
+        by rounding alone. Default: depends on N and P; 16 with a group.
     marginalize : {"auto", "last_layer"} or None, default "auto"
-        "last_layer": the weights of the last Dense layer, its bias too, are integrated out in
-        closed form, for a `Gaussian` likelihood with one noise sd for all outputs, a `Normal` prior
-        of that layer and data in host memory. HMC, NUTS and MCLMC then sample the other parameters,
-        R of the P, from their exact marginal density under the temperatures: the integral of what
-        is divided by them. For every kept draw the weights of the last layer are drawn anew from
-        their normal law given all else, also where a proposal was rejected, so that
-        ``draws.positions`` (C, D, P), predictions and files are those of the whole posterior;
-        states and the statistic "lp" are those of what was sampled. A gradient costs about five
-        times the plain one of a single layer of 50 units
-        (products and an inverse of 51 columns, in float64), twice that of two such layers; steps
-        are several times longer. The density is no sum over rows: `rows`, minibatches and fits are
-        refused. "auto": the posterior itself is whole, and `sample` of `HMC` and `NUTS` with
-        nothing set that depends on the parameters (step size, length, mass) moves :attr:`marginal`
-        where that fits and costs little. Other samplers move the whole posterior; `MCLMC`, whose
-        warmup has a fixed number of steps, took longer with the marginal. None: never.
+        "last_layer": integrate out weights and bias of the last Dense layer in closed form. This
+        needs a `Gaussian` likelihood with one noise sd for all outputs, a `Normal` prior of that
+        layer and data in host memory. HMC, NUTS and MCLMC then sample the other R of the P
+        parameters from their exact marginal density, and every kept draw gets new last-layer
+        weights from their exact conditional distribution. So ``draws.positions`` (C, D, P),
+        predictions and files concern the whole posterior, and states and the statistic "lp" the R
+        parameters. A gradient costs two to five times as much, but steps are several times longer.
+        The density is then not a sum over rows, so minibatches and fits are refused. "auto": `HMC`
+        and `NUTS` with automatic step size, length and mass sample :attr:`marginal` if it exists
+        and costs little; other samplers use the whole posterior. None: never.
 
     Attributes
     ----------
     dim : int
-        Number of parameters P; more than the model's by one for each output when the noise is
-        learned ("log_noise", behind them, the logarithms of the noise sds; a single one with
-        ``per_output=False``), and by one for each learned scale of weights, the
-        last ones. With `marginalize` the number R of those that are left; `full_dim` is P then and
-        always.
+        Number of parameters P: the model's, then one "log_noise" (log of the noise sd) per output
+        if the noise is learned (a single one with ``per_output=False``), then one per learned scale
+        of weights. If a layer is integrated out, the number R of the others; `full_dim` is always
+        P.
     integrated : str or None
-        What is integrated out: "last layer".
+        "last layer" if that is integrated out.
     marginal : Posterior or None
-        This one with ``marginalize="last_layer"``, where "auto" takes it.
+        This posterior with ``marginalize="last_layer"``, if "auto" uses it.
     joint : Posterior
         The posterior of all P parameters: this one without `marginalize`.
     x, y : array
-        The data (N, D) and (N, J), copied and converted once (images of uint8 stay bytes),
-        read-only: changing the arrays that were passed does not change the target. Standardised
-        where that was asked for. Arrays in device
-        memory that have the target's dtype already are not copied: leave them unchanged. So are
-        memory-mapped files; of one of those x reads rows as arrays, such as ``x[5:9]``.
+        The data (N, D) and (N, J), standardised if you asked for it, read-only. They are copied and
+        converted once (uint8 images stay bytes). GPU arrays of the target's dtype and memory-mapped
+        files are not copied: leave them unchanged.
     sample_weight : array or None
-        Of the rows, (N,) in the target's dtype, read-only; None where each counts once.
+        Weights of the rows, (N,) in the target's dtype, read-only; None without weights.
     precision : str
         "float32", "mixed", "float64" or "tf32".
     array_namespace : module
@@ -162,55 +146,53 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
     normal_prior : bool
         Whether every parameter's prior is a `Normal`.
     prior_mean, prior_sd : numpy.ndarray
-        (P,) float64, read-only: mean and untempered sd of the prior of each parameter; its scale
-        where the sd is infinite. A prior that all parameters share takes no memory here.
+        (P,) float64, read-only: mean and untempered sd of each parameter's prior, or its scale if
+        the sd is infinite.
     shared_prior_sd : float or None
-        The sd that all weights and biases share, None if they do not; "log_noise" not counted.
+        The sd that all weights and biases share, None if they do not; "log_noise" is not counted.
 
     Raises
     ------
     GroupError
-        On every rank, where the ranks of a `group` do not fit each other: their versions,
-        instruction sets, arguments or numbers of rows, or one whose arguments are refused.
+        On every rank of a `group`, if versions, instruction sets, arguments or numbers of rows of
+        the ranks do not fit each other, or the arguments of one rank are refused.
     TypeError, ValueError
-        If an argument does not fit: shapes, dtypes, NaN or infinite data, labels out of range, a
-        parameter without a prior, a temperature that is not positive, a precision that contradicts
-        the dtype or that neither the data's memory nor the device has.
+        For wrong shapes or dtypes, NaN or infinite data, labels out of range, a parameter without a
+        prior, or a temperature that is not positive. Also for a precision that contradicts the
+        dtype or that the hardware does not have.
     ImportError, RuntimeError
-        For data in device memory: when CuPy, ribbit's CUDA module or NVRTC is missing; when there
-        is no driver, or no device that the module has code for.
+        For GPU arrays: if CuPy, ribbit's CUDA module, NVRTC, a driver or a suitable GPU is missing.
 
     Warns
     -----
     PrecisionWarning
         For precision="tf32".
     ScaleWarning
-        For a column of x, or of y in a regression, that is far from unit scale (mean or sd above
-        10, or sd below 0.01 in 20 rows or more) under one prior for all weights. With
-        `standardize` for a column that a few far cells flatten, such as one of 1e12 among numbers
-        of the order of one (the rule is that of :func:`ribbit.datasets.standardize`).
+        If all weights share one prior and a column of x, or of y in a regression, is far from unit
+        scale. That is a mean or sd above 10, or an sd below 0.01 in 20 rows or more. With
+        `standardize`, if a few extreme values flatten a column, as for
+        :func:`ribbit.datasets.standardize`.
     PriorWarning
-        For a pattern of `prior` behind one that matches all that it does and more.
+        If a pattern of `prior` never applies, because an earlier one matches all its parameters.
     NoiseWarning
-        For a column of y under `HeteroscedasticGaussian` without a floor where a quarter of the
-        rows or more have frequent values (each of 10 rows and of 5 % of them, or more).
+        If a quarter of the rows or more have frequent values in a column of y (each in at least 10
+        rows and 5 % of them), under `HeteroscedasticGaussian` without a floor.
 
     Notes
     -----
-    A subclass or a wrapper may replace `value_and_grad`. Samplers then call it from Python and run
-    nothing natively. BBB, LaplaceApproximation, MCDropout and ``init="ensemble"`` need more than
-    `value_and_grad` and refuse such a target. All refuse one that replaces `log_prior` or
-    `log_likelihood` alone.
+    A subclass or wrapper may replace `value_and_grad`; samplers then call it from Python, without
+    native code. BBB, LaplaceApproximation, MCDropout and ``init="ensemble"`` refuse such a target.
+    All refuse one that replaces `log_prior` or `log_likelihood` alone.
 
     References
     ----------
-    Wenzel et al. (2020), "How good is the Bayes posterior in deep neural networks really?",
-    section 2. Of `marginalize`: Rasmussen and Williams (2006), "Gaussian processes for machine
-    learning", section 2.1, with features that are sampled.
+    Wenzel et al. (2020), "How good is the Bayes posterior in deep neural networks really?", section
+    2. For `marginalize`: Rasmussen and Williams (2006), "Gaussian processes for machine learning",
+    section 2.1, with sampled features.
 
     Examples
     --------
-    The last layer integrated out: 11 parameters are sampled, draws have all 17.
+    With the last layer integrated out, 11 parameters are sampled and draws have all 17:
 
     >>> import numpy as np, ribbit as rb
     >>> x = np.linspace(-1.0, 1.0, 40)[:, None]
@@ -428,7 +410,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
 
     @property
     def shards(self) -> int | None:
-        """Into how many runs gradients cut the rows, where that was set; None: by N and P."""
+        """Number of runs of rows in gradients, if it was set, else None."""
         return self._spec.shards
 
     @property
@@ -438,22 +420,22 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
 
     @property
     def noise_at(self) -> int:
-        """Place of the first "log_noise" in a position, where the noise is learned."""
+        """Index of the first "log_noise" in a position; None if the noise is not learned."""
         return self.model.dim
 
     @property
     def noises(self) -> int:
-        """How many numbers "log_noise" has: one for each output, 0 where none is learned."""
+        """Length of "log_noise": one number for each output, 0 if no noise is learned."""
         return self.likelihood.noises(self.model.output_shape)
 
     @functools.cached_property
     def parameter_groups(self) -> npt.NDArray[np.int64]:
-        """Place (K,) in a position where each array of weights, biases or the like begins."""
+        """Index (K,) in a position at which each array of weights or biases begins."""
         return self._spec.parameter_groups
 
     @property
     def parameter_blocks(self) -> npt.NDArray[np.int64] | None:
-        """See :class:`ribbit.protocols.LogDensity`; None for data on a device."""
+        """See :class:`ribbit.protocols.LogDensity`; None for data on a GPU."""
         return self._spec.parameter_blocks if self.array_namespace is np else None
 
     @property
@@ -463,7 +445,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
 
     @property
     def columns(self) -> tuple[str | int, ...] | None:
-        """Names of the columns of x, if it was a frame: predictions take others by these names."""
+        """Column names of x if it was a frame; inputs of predictions are matched by them."""
         return self._predictive.columns
 
     @property
@@ -473,7 +455,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
 
     @property
     def precision_reference(self) -> Posterior | None:
-        """The same posterior in float32 where this one's gradients are plain TF32, else None."""
+        """The same posterior in float32 if this one's gradients are plain TF32, else None."""
         if self.precision != "tf32" or self._native.precision != "tf32":
             return None
         return _of_spec(replace(self._spec, precision="float32"))
@@ -485,10 +467,11 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         *,
         scheme: str = "he",
     ) -> FloatArray:
-        """Draw a starting position: the model's `Model.init`, "log_noise" at 0.
+        """Return random starting positions from `Model.init`, with "log_noise" at 0.
 
         A learned scale starts at its prior's median, moved towards the size of its weights by at
-        most one sd of the prior, and what it multiplies where the weights are the model's.
+        most one sd of the prior. The numbers it multiplies start so that the weights are the
+        model's.
 
         Parameters
         ----------
@@ -528,18 +511,18 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
 
     @property
     def joint(self) -> Posterior:
-        """The posterior of all P parameters; the same object where nothing is integrated out."""
+        """The posterior of all P parameters; the same object if nothing is integrated out."""
         spec = self._spec
         return _of_spec(spec.whole) if isinstance(spec, IntegratedSpec) else self
 
     @property
     def reduce(self) -> Callable[..., FloatArray] | None:
-        """See `protocols.Completes`; None where nothing is integrated out."""
+        """See `protocols.Completes`; None if nothing is integrated out."""
         return self._spec.reduce if isinstance(self._spec, IntegratedSpec) else None
 
     @property
     def complete(self) -> Callable[..., FloatArray] | None:
-        """See `protocols.Completes`; None where nothing is integrated out."""
+        """See `protocols.Completes`; None if nothing is integrated out."""
         return self._complete if isinstance(self._spec, IntegratedSpec) else None
 
     def _complete(
@@ -571,7 +554,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
     _complete.in_runs = _complete  # type: ignore[attr-defined]
 
     def subset(self, rows: npt.ArrayLike) -> Posterior:
-        """Return the posterior of some of the rows alone: those held out, or those left.
+        """Return the posterior of some of the rows.
 
         Parameters
         ----------
@@ -581,13 +564,13 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         Returns
         -------
         Posterior
-            Of the same model, prior, likelihood and temperatures, and the same units; its rows are
-            a copy. The likelihood is not scaled: it is that of n rows.
+            With the same model, prior, likelihood, temperatures and units; its rows are a copy. The
+            likelihood is the sum over n rows, not scaled to N.
 
         Raises
         ------
         TypeError, ValueError
-            If `rows` is no array of whole numbers or one is out of range.
+            If `rows` is not an array of integers, or one is out of range.
 
         Examples
         --------
@@ -615,17 +598,17 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         return vanishing_noise(self._spec, self.noise_at, positions)
 
     def unravel(self, theta: FloatArray) -> dict[str, FloatArray]:
-        """Return named views of a position (..., P): as `Model.unravel`, with "log_noise".
+        """Return named views of a position (..., P), as `Model.unravel`, with "log_noise".
 
         "log_noise" is (...) if there is one, else (..., K), one for each output.
 
-        Where scales are learned, the arrays of the model are copies, the weights as the network
-        sees them, and the logarithms of the scales follow, such as "log_scale.0.weight".
+        With learned scales, the arrays are copies with the scaled weights, as the network sees
+        them. The log scales follow, such as "log_scale.0.weight".
 
         Raises
         ------
         TypeError, ValueError
-            If `theta` is no array or its last axis is not P.
+            If `theta` is not an array or its last axis is not P.
         """
         return unravel("Posterior.unravel", self._predictive, theta)
 
@@ -634,14 +617,13 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         return self._predictive.outputs(theta, x)
 
     def predictive(self, theta: FloatArray, x: npt.ArrayLike) -> PredictiveTerms:
-        """Return what each draw predicts at `x`; see `NetworkPredictive.predictive`."""
+        """Return the prediction of each draw at `x`; see `NetworkPredictive.predictive`."""
         return self._predictive.predictive(theta, x)
 
     def inputs(self, count: int) -> Any:
         """Return at most `count` of the data's inputs ``(n, *input_shape)``, evenly spaced.
 
-        In the units that they were given in: what `predictive` takes, up to rounding. With a group
-        all ranks call it.
+        In the units of the data as passed, up to rounding. With a group, all ranks must call it.
         """
         most = checks.integer("Posterior.inputs", "count", count)
         every = -(-self.num_rows // max(1, most))
@@ -651,7 +633,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         return rows if units is None else units.raw_inputs(rows)
 
     def check_inputs(self, x: npt.ArrayLike) -> None:
-        """Raise unless `x` can be predicted at; see `NetworkPredictive.check_inputs`."""
+        """Raise unless `x` is a valid input of predictions."""
         self._predictive.check_inputs(x)
 
     def predictive_moments(
@@ -662,7 +644,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
 
     @property
     def network_predictive(self) -> NetworkPredictive:
-        """What predicts, without the data."""
+        """The network as a predictive object, without the data."""
         return self._predictive
 
     def masked(
@@ -677,8 +659,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         Raises
         ------
         TypeError, ValueError
-            Without Dropout layers, for arguments that do not fit, or where a layer is integrated
-            out.
+            Without Dropout layers, for bad arguments, or if a layer is integrated out.
         """
         self._needs_rows("Posterior.masked")
         return MaskedPosterior(
@@ -686,11 +667,11 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         )
 
     def compile(self) -> None:
-        """Compile, ahead of the first draw, what samplers on a device launch; elsewhere do nothing.
+        """Compile the GPU kernels of samplers before the first draw; without a GPU do nothing.
 
-        Kernels are compiled by NVRTC, once for a device's kind, and kept in
-        ``$XDG_CACHE_HOME/ribbit`` (``~/.cache/ribbit``). One gradient, one leapfrog step and
-        predictions at some rows are computed for it.
+        Kernels are compiled by NVRTC, once for each kind of GPU, and kept in
+        ``$XDG_CACHE_HOME/ribbit`` (``~/.cache/ribbit``). This computes one gradient, one leapfrog
+        step and predictions at some rows.
         """
         device = self._spec.backend.device
         if device is None:
@@ -703,16 +684,14 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
 
     @property
     def instruction_set(self) -> str:
-        """Kernels that compute: "avx512", "avx2", "baseline", "neon", "cuda"; bits depend on it."""
+        """Instruction set: avx512, avx2, baseline, neon or cuda. Rounding depends on it."""
         return str(self._spec.backend.instruction_set)
 
     @property
     def fingerprint(self) -> dict[str, str]:
-        """Digests of model, prior, likelihood, temperatures, data, dtype and instruction set.
+        """Checksums of model, prior, likelihood, data, dtype and instruction set.
 
-        The weights of rows belong to the data.
-
-        Samplers put it into their states: a run is resumed on the target that it was started on.
+        Samplers store it in their states, and resume a run only on the target it started with.
         """
         return self._spec.fingerprint
 

@@ -52,7 +52,7 @@ class LearnedScales:
 
 
 class Prior:
-    """Base of the priors.
+    """Base class of priors of weights.
 
     With ``fan_in=True`` the scales are divided by sqrt(fan-in) of each parameter array; a bias has
     fan-in 1 and keeps its scale.
@@ -76,7 +76,7 @@ class Prior:
 
     @property
     def sd(self) -> float:
-        """Marginal standard deviation at fan-in 1; infinite when there is none."""
+        """Marginal standard deviation at fan-in 1; may be infinite."""
         return self._spread()
 
     def _named(self) -> tuple[str, ...]:
@@ -112,11 +112,11 @@ class Prior:
 
 
 class ScalePrior(Prior):
-    """Base of the priors of a scale, a positive number that a target has as its logarithm.
+    """Base class of priors of a scale, a positive number that a target stores as its logarithm.
 
-    Their density is that of u = log(scale), the Jacobian included. They go where a target has such
-    a parameter: the noise sd (``log_noise_prior=``, or the entry "log_noise" of a dict of priors),
-    and learned scales of weights, ``Normal(scale=...)``.
+    Their density is the density of u = log(scale), with the Jacobian. Use them for the noise sd
+    (``log_noise_prior=``, or the entry "log_noise" of a dict of priors), and for learned scales of
+    weights, ``Normal(scale=...)``.
 
     Examples
     --------
@@ -138,7 +138,7 @@ class ScalePrior(Prior):
 
     @property
     def root_mean_square(self) -> float:
-        """Root of the mean of scale**2, infinite when there is none."""
+        """Root of the mean of scale**2; may be infinite."""
         return math.inf
 
     def _means(self, function: str, parameter: Parameter, dim: int) -> Means:

@@ -1,4 +1,4 @@
-"""Priors over parameters: independent, normalised, of mean 0 but for normals that say another.
+"""Priors over parameters: independent, normalised, with mean 0 unless a normal sets another.
 
 A prior resolves to rows of the prior table of the native log density, one per parameter array:
 offset, size, kind, a, b, c.
@@ -47,31 +47,31 @@ class Normal(Prior):
     Parameters
     ----------
     scale : float or ScalePrior
-        Standard deviation, > 0. `HalfNormal`, `HalfCauchy` or `InverseGamma` (of the variance): it
-        is learned with the weights. The target then has one more parameter for each scale, its
-        logarithm, behind the others, and holds z = w / scale in the places of the weights w, which
-        `Posterior.unravel` and predictions give back: so the posterior has no funnel where the data
-        say little of a scale (Betancourt and Girolami 2015).
+        Standard deviation, > 0. A `HalfNormal`, `HalfCauchy` or `InverseGamma` (of the variance)
+        learns it with the weights. The target then has one more parameter for each scale, its
+        logarithm, after the others. Positions hold z = w / scale instead of the weights w, so the
+        posterior has no funnel if the data say little about a scale (Betancourt and Girolami 2015).
+        `Posterior.unravel` and predictions return w.
     fan_in : bool, default False
         Divide the scale by sqrt(fan-in); the mean stays.
     per : {"array", "layer", "input", "unit", "weight", "all"}, default "array"
-        What has a learned scale of its own: each array of parameters; each layer, its bias
-        included; each row of a matrix of weights, which is what leaves one input (automatic
-        relevance determination, Neal 1996); each column, which is what enters one unit; each
-        weight; or one scale for all that have this prior. Of "input" and "unit", biases have one
-        for the array.
+        Group of weights that shares a learned scale. "array": an array of parameters. "layer": a
+        layer with its bias. "input": the weights that leave one input, a row of the matrix
+        (automatic relevance determination, Neal 1996). "unit": the weights that enter one unit, a
+        column. "weight": each weight. "all": all parameters with this prior. With "input" and
+        "unit", biases share one scale per array.
     mean : float, array or dict of arrays, default 0.0
-        One number for all parameters that have this prior; an array of the shape of the parameter,
-        or flat; the flat vector (``model.dim``,) of all parameters, of which each takes its own; or
-        an array for each parameter by its name, as `Model.unravel` returns them (those of the
-        model's others are not read). Arrays are in host memory, copied, and kept in float64.
+        A number for all parameters with this prior, or an array of the parameter's shape (or flat).
+        Also a flat vector (``model.dim``,) for the whole model, or a dict of arrays by name, as
+        from `Model.unravel`; entries of other parameters are ignored. Arrays are in host memory,
+        copied, and kept in float64.
 
     Raises
     ------
     TypeError, ValueError
-        If the scale is not a positive finite number or a prior of one, or the mean not finite;
-        with a learned scale, if there is a mean. A target raises ValueError for means that do not
-        fit its parameters.
+        If the scale is not a positive finite number or a prior of one, if the mean is not finite,
+        or if a learned scale has a mean. A target raises ValueError for means that do not fit its
+        parameters.
 
     References
     ----------
@@ -84,7 +84,7 @@ class Normal(Prior):
 
     Examples
     --------
-    An anchored ensemble; ``mean=theta`` of other data instead of an anchor is fine-tuning.
+    An anchored ensemble. With weights from other data as ``mean=`` this would be fine-tuning.
 
     >>> import numpy as np, ribbit as rb
     >>> model, x = rb.mlp(1, (8,), 1), np.linspace(-1.0, 1.0, 200)[:, None]
@@ -215,7 +215,7 @@ class Normal(Prior):
 
     @property
     def sd(self) -> float:
-        """Marginal standard deviation of a weight of fan-in 1; infinite when there is none."""
+        """Marginal standard deviation of a weight with fan-in 1; may be infinite."""
         return self.scale.root_mean_square if isinstance(self.scale, ScalePrior) else self.scale
 
     def _learned_scales(self) -> LearnedScales | None:
@@ -414,30 +414,30 @@ class ScaleMixture(Prior):
 class Horseshoe(Prior):
     """Regularised horseshoe: most weights near 0, few far from it, none beyond a slab.
 
-    A weight is m z with z ~ N(0, 1) and m**-2 = (tau lambda)**-2 + c**-2, where the local scales
-    lambda are half-Cauchy of scale 1, the global one tau half-Cauchy of ``global_scale``, and the
-    slab's c**2 inverse gamma (df / 2, df s**2 / 2): far out the prior is a Student t of scale s.
-    All of them are learned with the weights, as `Normal` says; tau and c are those of one array.
+    A weight is m z with z ~ N(0, 1) and m**-2 = (tau lambda)**-2 + c**-2, with local scales lambda
+    ~ half-Cauchy(1), a global scale tau ~ half-Cauchy(``global_scale``) and a slab c**2 ~ inverse
+    gamma(df / 2, df s**2 / 2). Its tails are Student t with scale s. All scales are learned with
+    the weights, as for `Normal`; each array has one tau and one c.
 
     Parameters
     ----------
     global_scale : float
-        Scale of tau, > 0: with p0 of D inputs that matter and N rows of noise sd sigma, they
-        advise p0 / (D - p0) sigma / sqrt(N).
+        Scale of tau, > 0. For p0 relevant inputs of D and N rows with noise sd sigma, Piironen and
+        Vehtari advise p0 / (D - p0) sigma / sqrt(N).
     slab_scale : float, default 2.0
         s > 0.
     slab_df : float, default 4.0
         Degrees of freedom of the slab, > 0.
     per : {"weight", "input", "unit", "array"}, default "weight"
-        What has a local scale of its own, as in `Normal`.
+        Group of weights that shares a local scale, as in `Normal`.
     fan_in : bool, default False
         Divide m by sqrt(fan-in).
 
     Raises
     ------
     TypeError, ValueError
-        If a number is not positive and finite; from a target, where "input" or "unit" stands for an
-        array that is no matrix.
+        If a number is not positive and finite. From a target, if "input" or "unit" is used for an
+        array that is not a matrix.
 
     References
     ----------
@@ -479,7 +479,7 @@ class Horseshoe(Prior):
 
     @property
     def sd(self) -> float:
-        """Bound of a weight's sd: that of its slab alone, infinite for slab_df <= 2."""
+        """Upper bound of a weight's sd, from its slab alone; infinite for slab_df <= 2."""
         return self._slab.root_mean_square
 
     @property

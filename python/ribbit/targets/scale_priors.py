@@ -17,7 +17,7 @@ __all__ = ["GammaPrecision", "HalfCauchy", "HalfNormal", "InverseGamma"]
 class GammaPrecision(ScalePrior):
     """Gamma prior of the precision scale**-2, with density b**a x**(a - 1) exp(-b x) / Gamma(a).
 
-    The prior of the noise in NumPyro's Bayesian neural network: ``prec_obs ~ Gamma(3, 1)``,
+    NumPyro's Bayesian neural network has this prior of the noise: ``prec_obs ~ Gamma(3, 1)``,
     ``sigma = 1 / sqrt(prec_obs)``.
 
     Parameters
@@ -30,7 +30,8 @@ class GammaPrecision(ScalePrior):
     Raises
     ------
     TypeError, ValueError
-        If an argument is not a positive finite number; a target, for a prior of weights.
+        If an argument is not a positive finite number. From a target, if it is the prior of
+        weights.
 
     Examples
     --------
@@ -78,10 +79,10 @@ class GammaPrecision(ScalePrior):
 
 
 class InverseGamma(GammaPrecision):
-    """Inverse gamma prior of the variance scale**2: `GammaPrecision` by its other name.
+    """Inverse gamma prior of the variance scale**2; the same distribution as `GammaPrecision`.
 
-    The variance has the density b**a v**(-a - 1) exp(-b / v) / Gamma(a); v is inverse gamma where
-    1 / v is gamma, with the same two numbers.
+    The variance has the density b**a v**(-a - 1) exp(-b / v) / Gamma(a), so 1 / v is gamma with the
+    same two numbers.
 
     Parameters
     ----------
@@ -112,12 +113,12 @@ class HalfNormal(ScalePrior):
     Parameters
     ----------
     scale : float
-        Its own scale, > 0.
+        Scale of the half-normal, > 0.
 
     Raises
     ------
     TypeError, ValueError
-        If the scale is not a positive finite number; a target, for a prior of weights.
+        If the scale is not a positive finite number. From a target, if it is the prior of weights.
 
     Examples
     --------
@@ -174,7 +175,7 @@ class HalfCauchy(ScalePrior):
     Raises
     ------
     TypeError, ValueError
-        If the scale is not a positive finite number; a target, for a prior of weights.
+        If the scale is not a positive finite number. From a target, if it is the prior of weights.
 
     References
     ----------

@@ -76,8 +76,8 @@ def warn_of_steps(spec: DensitySpec) -> None:
         many = f"{count} value{'' if count == 1 else 's'}"
         warn(
             f"[Posterior] expected targets of many values for a noise sd per row, got {name} with "
-            f"{many} in {share:.0%} of the rows: where the network is exactly right for many rows "
-            "at once its sd goes to 0 and the density has no bound. Give "
+            f"{many} in {share:.0%} of the rows: if the network fits many rows "
+            "exactly, their sd goes to 0 and the density is unbounded. Give "
             f"HeteroscedasticGaussian(min_sd={advised:.2g}), the sd of rounding to steps of "
             f"{step:.3g}{units}",
             NoiseWarning,

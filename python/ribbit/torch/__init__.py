@@ -1,6 +1,6 @@
-"""Ribbit and PyTorch: modules as targets, and targets inside torch.
+"""PyTorch: modules as targets of Ribbit, and targets as functions of tensors.
 
-``import ribbit.torch`` asks for it; ``import ribbit`` alone never imports torch.
+``import ribbit.torch`` imports torch; ``import ribbit`` alone does not.
 """
 
 from ribbit._arrays.keywords import explain

@@ -18,23 +18,23 @@ Result = TypeVar("Result")
 
 
 def attach(result: Result, target: Any) -> Result:
-    """Return draws or a fit from a file with the module that predicts.
+    """Return draws or a fit from a file, with a module that predicts.
 
-    A file holds no module. If torch runs the target, results that ``rb.load`` read predict only
-    after `attach` has given them a module.
+    Files contain no module. After ``rb.load``, results of a target that torch runs can predict only
+    once `attach` has given them a module.
 
     Parameters
     ----------
     result : Draws, MeanField, EnsembleFit, SWAGFit, LaplaceFit or DropoutFit
     target : NativePosterior or ModulePosterior
-        Made by `posterior` from a module with the same layers, options and forward as the sampled
-        one. Its weights and data do not matter.
+        Target made by `posterior` from a module with the same layers, options and forward as the
+        sampled one. Its weights and data do not matter.
 
     Raises
     ------
     TypeError, ValueError
-        If the two do not belong together: by kind, number of parameters, layers and their options,
-        outputs at fixed weights, or likelihood.
+        If the two differ in kind, number of parameters, layers and their options, outputs at fixed
+        weights, or likelihood.
 
     Examples
     --------

@@ -83,7 +83,7 @@ class Rows:
         Returns x (n, ...) and y (n, ...) as tensors on the host; None: all rows, in memory alone.
     num_rows : int
     batch_size : int or None
-        That of the DataLoader.
+        Batch size of the DataLoader.
     fingerprint : str
         Says which data they are.
 

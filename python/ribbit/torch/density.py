@@ -38,28 +38,28 @@ __all__ = ["ModuleDensity"]
 class ModuleDensity(Evaluation):
     """The posterior of any ``nn.Module``, run by ``functional_call`` and ``vmap`` over chains.
 
-    What `posterior` returns where our layers do not cover a module; see there for the arguments.
-    It implements `ribbit.protocols.LogDensity`, `SplitLogDensity`, `NativeSteps` and
-    `VariationalDensity`. Positions are NumPy arrays; the module runs where its parameters lie.
+    `posterior` returns it if Ribbit's layers do not cover a module. It implements
+    `ribbit.protocols.LogDensity`, `SplitLogDensity`, `NativeSteps` and `VariationalDensity`.
+    Positions are NumPy arrays; the module runs on the device of its parameters.
 
     Attributes
     ----------
     module : torch.nn.Module
         A copy in evaluation mode and in the target's dtype.
     dim : int
-        P: what the module wants a gradient of, and one more for a learned noise.
+        Number P of parameters with ``requires_grad``, and one more for a learned noise.
     parameters : tuple of ModuleParameter
-        Name, shape and place of each array.
+        Name, shape and offset of each array.
     trained : numpy.ndarray
-        (P,) the module's own weights, for ``sample(init=target.trained)``.
+        The module's own weights (P,), for ``sample(init=target.trained)``.
     dtype : numpy dtype
     num_rows : int
     batch_size : int or None
-        That of the DataLoader, for ``SGLD(target, batch_size=target.batch_size)``.
+        Batch size of the DataLoader, for ``SGLD(target, batch_size=target.batch_size)``.
     native : bool
         False: torch computes.
     why : str
-        Why it is not native.
+        The reason why it is not native.
 
     Examples
     --------
@@ -172,14 +172,14 @@ class ModuleDensity(Evaluation):
 
     @property
     def columns(self) -> tuple[str | int, ...] | None:
-        """Names of the columns of x, if it was a frame: predictions take others by these names."""
+        """Column names of x if it was a frame; inputs of predictions are matched by them."""
         return self.rows.columns
 
     # --- what samplers ask ------------------------------------------------------------------------
 
     @property
     def batch_size(self) -> int | None:
-        """Rows of a batch of the DataLoader, None without one."""
+        """Batch size of the DataLoader; None without one."""
         return self.rows.batch_size
 
     def value_and_grad(
@@ -204,7 +204,7 @@ class ModuleDensity(Evaluation):
         Raises
         ------
         TypeError, ValueError
-            If `theta` or `rows` does not fit.
+            If `theta` or `rows` is wrong.
         """
         terms, grad, single = self._evaluate("value_and_grad", theta, rows)
         lp = terms[:, 0] + terms[:, 1]
@@ -230,10 +230,10 @@ class ModuleDensity(Evaluation):
         return value[0] if single else value
 
     def init(self, seed: int = 0, chains: int | npt.ArrayLike | None = None) -> FloatArray:
-        """Draw starts (P,) or (chains, P): chain c the same whatever the others.
+        """Return random starts (P,) or (chains, P), which depend on the chain ids alone.
 
         Arrays of two axes or more are N(0, 2 / fan_in) (He et al. 2015), biases 0, scales of norms
-        1, "log_noise" 0, any other vector as the module has it. For the module's own weights:
+        1, "log_noise" 0, and other vectors as in the module. For the module's own weights use
         `trained`.
         """
         out = normal_starts("init", seed, chains, self.dim, self.dtype)
@@ -255,7 +255,7 @@ class ModuleDensity(Evaluation):
 
     @functools.cached_property
     def fingerprint(self) -> dict[str, str]:
-        """Digests of module, prior, likelihood, temperatures, data and dtype."""
+        """Checksums of module, prior, likelihood, temperatures, data and dtype."""
         sampled = {p.name for p in self.parameters}
         fixed = {
             name: value.detach().cpu().double().numpy()
@@ -294,7 +294,7 @@ class ModuleDensity(Evaluation):
         return out
 
     def unravel(self, theta: FloatArray) -> dict[str, FloatArray]:
-        """Return named views of a position (..., P): as the module names and shapes its arrays."""
+        """Return named views of a position (..., P), with the module's names and shapes."""
         shape = getattr(theta, "shape", None)
         if not isinstance(shape, tuple) or not hasattr(theta, "reshape"):
             got = checks.summary(theta)
@@ -312,12 +312,12 @@ class ModuleDensity(Evaluation):
         return views
 
     def state_dict(self, theta: FloatArray) -> dict[str, torch.Tensor]:
-        """Return a position (P,) as the module's state dict: for ``module.load_state_dict``.
+        """Return a position (P,) as a state dict for ``module.load_state_dict``.
 
         Raises
         ------
         TypeError, ValueError
-            If `theta` is no array (P,).
+            If `theta` is not an array (P,).
         """
         views = self.unravel(one_position("state_dict", theta, self.dim))
         state = {name: value.detach().clone() for name, value in self.module.state_dict().items()}

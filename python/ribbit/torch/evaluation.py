@@ -79,7 +79,7 @@ def _named(module: torch.nn.Module) -> Iterator[None]:
 
 
 class Evaluation(TorchSteps):
-    """What computes: terms and gradients of rows under weights, as `ModuleDensity` is told."""
+    """Terms and gradients of rows under weights, for `ModuleDensity`."""
 
     module: torch.nn.Module
     likelihood: Any

@@ -19,7 +19,7 @@ from ribbit.targets.likelihoods import Likelihood
 __all__ = ["RowTerms", "of_loss", "row_terms"]
 
 RowTerms: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
-"""Of outputs (n, K), y (n, J) and logs of learned noises (1,) or (K,): log likelihoods (n,)."""
+"""Log likelihoods (n,) of outputs (n, K), y (n, J) and log noises, (1,) or (K,)."""
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 

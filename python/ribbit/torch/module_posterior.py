@@ -15,10 +15,10 @@ __all__ = ["ModulePosterior"]
 
 
 class ModulePosterior(ModulePredictive):
-    """A `ModuleDensity` whose likelihood is one of ours, so that it predicts.
+    """A `ModuleDensity` with a likelihood of Ribbit, so that it predicts.
 
-    It implements `ribbit.protocols.Predictive` too. Inputs of predictions are what the module
-    takes: tensors or arrays (N, ...).
+    It also implements `ribbit.protocols.Predictive`. Inputs of predictions are tensors or arrays
+    (N, ...) in the module's layout.
 
     Examples
     --------
@@ -45,8 +45,8 @@ class ModulePosterior(ModulePredictive):
         Raises
         ------
         TypeError, ValueError
-            Without Dropout layers; for ``rate="concrete"`` and `length_scale`, which need a module
-            of our layers; for other arguments that do not fit.
+            Without Dropout layers; for ``rate="concrete"`` and `length_scale`, which need a native
+            module; for other wrong arguments.
         """
         name = "MCDropout"
         concrete = isinstance(rate, str) and rate == "concrete"

@@ -71,9 +71,9 @@ def _masked(spec: DensitySpec, options: dict[str, Any]) -> _Masked:
 
 
 class NativePosterior(Posterior):
-    """A module whose layers are ours: a `ribbit.Posterior`, run by the native core.
+    """A module of layers that Ribbit covers: a `ribbit.Posterior`, run by the native core.
 
-    Everything a `Posterior` has it has too; inputs of predictions are what the module takes, images
+    It has all attributes of `Posterior`. Inputs of predictions are in the module's layout, images
     with the channels first.
 
     Attributes
@@ -81,11 +81,11 @@ class NativePosterior(Posterior):
     native : bool
         True.
     trained : numpy.ndarray
-        (P,) the module's own weights, for ``sample(init=target.trained)``.
+        The module's own weights (P,), for ``sample(init=target.trained)``.
     names : tuple of str
-        The module's names of ``model.parameters``.
+        The module's names for ``model.parameters``.
     batch_size : int or None
-        That of the DataLoader.
+        Batch size of the DataLoader.
 
     Examples
     --------
@@ -129,7 +129,7 @@ class NativePosterior(Posterior):
 
     @functools.cached_property
     def marginal(self) -> Posterior | None:
-        """As of `Posterior`; None of images, whose last layer is sampled as any other."""
+        """As for `Posterior`; None for images, whose last layer is sampled like the others."""
         found = None if len(self.model.input_shape) == 3 else super().marginal
         if found is not None:
             object.__setattr__(found, "_predictive", _torch_inputs(found._predictive))
@@ -147,7 +147,7 @@ class NativePosterior(Posterior):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The module's names of the model's arrays."""
+        """The module's names for the model's arrays."""
         return self._compiled.names
 
     @property
@@ -157,12 +157,12 @@ class NativePosterior(Posterior):
         return np.concatenate([own, np.zeros(self.dim - len(own), own.dtype)])
 
     def state_dict(self, theta: FloatArray) -> dict[str, torch.Tensor]:
-        """Return a position (P,) as the module's state dict: for ``module.load_state_dict``.
+        """Return a position (P,) as a state dict for ``module.load_state_dict``.
 
         Raises
         ------
         TypeError, ValueError
-            If `theta` is no array (P,).
+            If `theta` is not an array (P,).
         """
         theta = one_position("state_dict", theta, self.dim)
         weights = self._predictive.model.ravel(
@@ -175,10 +175,10 @@ class NativePosterior(Posterior):
         return to_state(self._compiled, weights)
 
     def inputs(self, count: int) -> Any:
-        """Return at most `count` of the data's inputs (n, ...), as the module takes them."""
+        """Return at most `count` of the data's inputs (n, ...), in the module's layout."""
         rows = np.asarray(super().inputs(count)).reshape(-1, *self.model.input_shape)
         return np.moveaxis(rows, -1, 1) if rows.ndim == 4 else rows
 
     def describe(self) -> Any:
-        """Return a description for files; of images, one for `ribbit.torch.attach`."""
+        """Return a description for files; for images it is meant for `ribbit.torch.attach`."""
         return self._predictive.describe()

@@ -25,7 +25,7 @@ _TWICE = (
 )
 _FORWARD = (
     "[torch_log_density] expected derivatives in reverse mode (torch.func.grad, backward), got "
-    "forward mode (jvp, jacfwd, hessian), which the native log density has not"
+    "forward mode (jvp, jacfwd, hessian), which the native log density does not have"
 )
 _targets: weakref.WeakValueDictionary[int, LogDensity]
 _numbers = itertools.count()
@@ -194,7 +194,7 @@ class LogDensity:
     dim : int
         P.
     dtype : torch.dtype
-        Of theta.
+        Dtype of theta.
 
     Examples
     --------
@@ -273,10 +273,9 @@ _targets = weakref.WeakValueDictionary()
 def torch_log_density(target: Any) -> LogDensity:
     """Return a target's log density as a differentiable function of a tensor.
 
-    ``torch.autograd``, ``torch.func.grad`` and ``torch.func.vmap`` take it as a function of
-    autograd, ``torch.compile(fullgraph=True)`` as one operator, ``ribbit::log_density``, whose
-    graphs know ``torch.autograd`` and ``vmap``. Tensors reach the core without a copy. A second
-    derivative, and one in forward mode, is a RuntimeError, never a zero.
+    It works with ``torch.autograd``, ``torch.func.grad``, ``torch.func.vmap`` and
+    ``torch.compile(fullgraph=True)``, as the operator ``ribbit::log_density``. Tensors reach the
+    core without a copy. Second derivatives and forward mode raise RuntimeError.
 
     Parameters
     ----------
@@ -286,13 +285,13 @@ def torch_log_density(target: Any) -> LogDensity:
     Returns
     -------
     LogDensity
-        ``f(theta)`` of theta (P,) or (C, P) in the target's dtype gives () or (C,), float64 as all
-        log densities are. Keep it as long as graphs of it are used.
+        ``f(theta)`` of theta (P,) or (C, P) in the target's dtype gives () or (C,) in float64. Keep
+        it as long as its graphs are used.
 
     Raises
     ------
     TypeError
-        For another target.
+        If `target` is not such a target.
 
     Examples
     --------

@@ -51,72 +51,71 @@ def posterior(
     vmap: bool = True,
     chunk_size: int = 1024,
 ) -> NativePosterior | ModulePosterior | ModuleDensity:
-    """Make a target of a PyTorch module: its weights given data.
+    """Return the posterior of a PyTorch module's weights given data.
 
-    A module that is made of what our layers cover becomes a :class:`ribbit.Posterior`, run by the
-    native core, after its outputs on some rows were compared with the module's own. Any other runs
-    in torch, by ``torch.func.functional_call`` and ``vmap`` over the chains. Both go into every
-    sampler and fit (a Laplace approximation needs the native one), and both have
-    ``target.trained``, the module's weights as a start, and ``target.state_dict(theta)``.
+    If Ribbit's layers cover the module, it becomes a :class:`ribbit.Posterior`, run by the native
+    core; its outputs on some rows are compared with the module's first. Other modules run in torch,
+    by ``torch.func.functional_call`` and ``vmap`` over the chains. Both work in every sampler and
+    fit, except that a Laplace approximation needs the native one. Both have ``target.trained``, the
+    module's weights as a start, and ``target.state_dict(theta)``.
 
     Parameters
     ----------
     module : torch.nn.Module
-        Taken as a copy in evaluation mode: batch normalisation is the affine function of its
-        running statistics. Parameters with ``requires_grad=False`` stay what they are. A forward
-        takes one tensor (n, ...) and gives one, (n, K) or (n,), each row of its own input alone,
-        the same whenever it is called. It may work in place: it gets copies. Samplers refuse
-        Dropout layers in training mode; after ``module.eval()`` they do nothing, and `MCDropout`
-        has them all the same.
+        Copied, in evaluation mode: batch normalisation uses its running statistics. Parameters with
+        ``requires_grad=False`` stay fixed. The forward takes one tensor (n, ...) and returns one,
+        (n, K) or (n,); each row must depend on its own input alone, and repeated calls must agree.
+        It may work in place. Samplers refuse Dropout layers in training mode; after
+        ``module.eval()`` these do nothing, and `MCDropout` still uses them.
     likelihood : Likelihood or callable
-        Such as ``rb.Gaussian()``, or a loss of torch that is one: CrossEntropyLoss,
-        BCEWithLogitsLoss, PoissonNLLLoss. Or a function (outputs (n, K) float64, y) -> (n,), minus
-        the log likelihood of each row; its target does not predict.
+        Such as ``rb.Gaussian()``, or a torch loss that is a log likelihood: CrossEntropyLoss,
+        BCEWithLogitsLoss, PoissonNLLLoss. Or a function (outputs (n, K) float64, y) -> (n,) that
+        returns minus the log likelihood of each row; its target does not predict.
     data : (x, y), Dataset or DataLoader
-        Tensors or arrays with as many rows. Of a DataLoader the dataset, its way to collate and its
-        batch size are used, as ``target.batch_size``: which rows are in a batch is decided by seed,
-        chain and step. Every row counts once: a sampler that repeats rows or leaves some out is a
-        ValueError. y (N,) means (N, 1).
+        Tensors or arrays with equally many rows; y (N,) means (N, 1). From a DataLoader, its
+        dataset, its collate function and its batch size (``target.batch_size``) are used; seed,
+        chain and step decide the rows of a batch. A loader whose sampler repeats or omits rows is a
+        ValueError.
     prior : Prior or dict of str to Prior
-        One prior for all parameters, or patterns of the module's names (fnmatch), the first that
-        matches wins.
+        One prior for all parameters, or a dict of patterns of the module's names (fnmatch); the
+        first match counts.
     temperature, likelihood_temperature : float, default 1.0
-        As of :class:`ribbit.Posterior`.
+        As for :class:`ribbit.Posterior`.
     dtype : dtype, optional
         float32 or float64, of positions, weights and inputs. Default: float64 if a parameter of the
-        module is, else float32.
+        module has it, else float32.
     native : bool, optional
-        None: the core where it can be. True: a TypeError that says what is not covered. False:
-        torch.
+        None: the native core if possible, else torch. True: the native core, or a TypeError that
+        says what is not covered. False: torch.
     in_memory : bool, default True
-        Whether a Dataset is read once, now. Otherwise rows are read whenever a batch has them; a
-        Dataset whose rows are random (augmentation) then makes draws that cannot be repeated.
+        True: read a Dataset once, now. False: read rows for each batch; with random rows
+        (augmentation) draws are then not reproducible.
     vmap : bool, default True
-        Whether torch computes all chains in one call. Its products then depend, in their last bits,
-        on which chains run together. False: chain by chain, slower, and a chain is the same bit
-        for bit whatever runs beside it; so are modules that vmap cannot follow.
+        True: compute all chains in one call; the last digits then depend on the set of chains.
+        False: one chain at a time, slower, bit-identical for any set of chains. Modules that vmap
+        does not support use False.
     chunk_size : int, default 1024
-        Rows that torch computes at once: bounds the memory.
+        Rows that torch computes at once, which limits the memory.
 
     Returns
     -------
     NativePosterior, ModulePosterior or ModuleDensity
-        ``target.native`` says which, and ``target.why`` why torch runs it. A `ModuleDensity`, of a
-        loss of your own, has no predictions.
+        ``target.native`` says whether it is native, and ``target.why`` why not. A `ModuleDensity`,
+        from your own loss function, has no predictions.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument does not fit.
+        If an argument is wrong.
 
     Warns
     -----
     ModuleWarning
-        For outputs that are probabilities, or rates, where the likelihood takes logits, or
-        logarithms; for weights of several dtypes, or of 16 bits; for a Dataset whose rows are
-        random; for a DataLoader with ``drop_last=True`` that drops some.
+        If outputs look like probabilities or rates, but the likelihood takes logits or logarithms.
+        For weights of several dtypes, or of 16 bits. For a Dataset with random rows, or a
+        DataLoader with ``drop_last=True`` that drops some.
     PriorWarning
-        For a pattern of `prior` behind one that matches all that it does and more.
+        If a pattern of `prior` never applies, because an earlier one matches all its parameters.
 
     Examples
     --------
@@ -135,7 +134,7 @@ def posterior(
         raise TypeError(f"[{name}] expected module as a torch.nn.Module, got {got}")
     if not any(p.requires_grad for p in module.parameters()):
         raise ValueError(
-            f"[{name}] expected a module with parameters that want a gradient, got "
+            f"[{name}] expected a module with parameters that require a gradient, got "
             f"{type(module).__name__} with none"
         )
     chosen = dtype_of(name, module, dtype)
@@ -207,7 +206,7 @@ def _differentiates(target: ModuleDensity) -> bool:
         if target._vmap:
             return False
         raise TypeError(
-            f"[posterior] expected a module that torch.func.grad knows, got "
+            f"[posterior] expected a module that torch.func.grad supports, got "
             f"{type(target.module).__name__}: {error}"
         ) from error
     return True

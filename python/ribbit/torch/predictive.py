@@ -31,7 +31,7 @@ _DRAWS_AT_ONCE = 8  # weight vectors in one call of vmap
 
 
 class ModulePredictive(ModuleDensity):
-    """A `ModuleDensity` that predicts, its likelihood being one of ours; see `ModulePosterior`."""
+    """A `ModuleDensity` that predicts, with a likelihood of Ribbit; see `ModulePosterior`."""
 
     likelihood: Likelihood
 
@@ -42,7 +42,7 @@ class ModulePredictive(ModuleDensity):
 
     @property
     def network_predictive(self) -> ModulePredictive:
-        """What predicts: itself."""
+        """The object that predicts: itself."""
         return self
 
     def inputs(self, count: int) -> npt.NDArray[Any]:
@@ -52,7 +52,7 @@ class ModulePredictive(ModuleDensity):
         return self.rows.take(rows)[0].numpy()
 
     def check_inputs(self, x: Any) -> None:
-        """Raise TypeError or ValueError unless the module takes rows like x."""
+        """Raise TypeError or ValueError unless the module accepts rows like x."""
         self.outputs(self.trained, self._inputs("predict", x)[:1])
 
     def outputs(self, theta: FloatArray, x: Any) -> FloatArray:
@@ -63,7 +63,7 @@ class ModulePredictive(ModuleDensity):
         theta : numpy.ndarray
             (P,) or (S, P), float32 or float64.
         x : tensor or array
-            Rows (N, ...) as the module takes them.
+            Rows (N, ...) in the module's layout.
 
         Raises
         ------
@@ -75,13 +75,13 @@ class ModulePredictive(ModuleDensity):
         return out[0] if single else out
 
     def predictive(self, theta: FloatArray, x: Any) -> PredictiveTerms:
-        """Return mean and noise sd, or probabilities, of each draw (S, P) at each row of `x`."""
+        """Return mean and noise sd, or probabilities, for each draw (S, P) at each row of `x`."""
         outputs = self._predicted("predict", theta, x)
         with np.errstate(over="ignore", invalid="ignore"):
             return self.likelihood._terms(outputs, self._log_noise(theta))
 
     def log_likelihood(self, theta: FloatArray, x: Any = None, y: Any = None) -> Any:
-        """Return the log likelihood of the data, () or (C,); of new rows row by row, (S, N)."""
+        """Return the log likelihood of the data, () or (C,), or of each new row, (S, N)."""
         function = "log_likelihood"
         if x is None and y is None:
             return super().log_likelihood(theta)
@@ -97,7 +97,7 @@ class ModulePredictive(ModuleDensity):
             return self.likelihood._log_likelihood(outputs, targets, self._log_noise(theta))
 
     def drawn(self, mean: FloatArray, scale: FloatArray, seed: int) -> DrawnWeights:
-        """Return predictions of normal weights that are drawn while they are used."""
+        """Return predictions of normal weights that are drawn on the fly."""
         return DrawnWeights(self, mean, scale, seed)
 
     @functools.cached_property
@@ -138,7 +138,7 @@ class ModulePredictive(ModuleDensity):
                     place = out[first : first + len(block), low : low + len(part)]
                     if found.shape != place.shape:
                         raise ShapeError(
-                            f"[{function}] x must have rows like those of the data, got shape "
+                            f"[{function}] x must have rows like the data, got shape "
                             f"{tuple(rows.shape)}, which the module turns to {found.shape[1:]}"
                         )
                     place[...] = found

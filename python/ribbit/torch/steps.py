@@ -115,7 +115,7 @@ class TorchSteps:
         Raises
         ------
         TypeError, ValueError
-            For a rule that is none, and a moment of the rule that is None.
+            For an unknown rule, or a missing moment of the rule.
         """
         name = f"{type(self).__name__}.advance"
         checks.choice(name, "rule", rule, RULES)
@@ -203,13 +203,13 @@ class TorchSteps:
     ) -> tuple[FloatArray, Array64, int, float]:
         """Make steps of Adam on a mean-field Gaussian; see `protocols.VariationalDensity`.
 
-        Weights are drawn whole (Blundell et al. 2015, section 3.2), the samples of a step in one
-        call.
+        Whole weight vectors are drawn (Blundell et al. 2015, section 3.2), the samples of a step in
+        one call.
 
         Raises
         ------
         ValueError
-            For another estimator than "reparam": noise of rows needs to know the layers.
+            For another estimator than "reparam", because noise per row needs the layers.
         """
         if not isinstance(estimator, str) or estimator != "reparam":
             raise ValueError(

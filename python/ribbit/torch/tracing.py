@@ -99,7 +99,7 @@ def _module_layer(part: nn.Module) -> Any:
             return rb.Dropout(part.p) if part.p > 0.0 else None
         case nn.Dropout2d():
             return rb.Dropout(part.p, spatial=True) if part.p > 0.0 else None
-    raise NotCovered(f"{kind.__name__} is none of our layers")
+    raise NotCovered(f"{kind.__name__} is not one of our layers")
 
 
 def _node_layer(node: fx.Node, parts: Mapping[str, nn.Module]) -> Any:
@@ -116,7 +116,7 @@ def _node_layer(node: fx.Node, parts: Mapping[str, nn.Module]) -> Any:
     elif node.op == "call_method" and node.target in _METHODS:
         return rb.Activation(_METHODS[str(node.target)])
     what = getattr(node.target, "__name__", node.target)
-    raise NotCovered(f"the call of {what} is none of our layers")
+    raise NotCovered(f"the call of {what} is not one of our layers")
 
 
 def layers_of(graph: fx.Graph, parts: Mapping[str, nn.Module]) -> tuple[list[Any], list[str]]:

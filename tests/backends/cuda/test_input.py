@@ -181,7 +181,7 @@ def test_no_cupy(cupy):
 
 def test_no_driver(cupy):
     cupy.modules["cupy"].is_available = lambda: False
-    assert "is a driver there?" in missing(RuntimeError)
+    assert "is a driver installed?" in missing(RuntimeError)
 
 
 def test_a_device_that_is_too_old(cupy):

@@ -380,7 +380,7 @@ def test_sigterm_ends_the_process_in_order(stored, tmp_path):
     _, said = child.communicate(timeout=60)
     assert child.returncode == 143
     assert said.startswith("[HMC.start] SIGTERM after ")
-    assert ("the same line goes on" if stored else "in memory alone") in said
+    assert ("the same call resumes" if stored else "in memory alone") in said
     count = int(said.split()[3])
     if stored:
         assert len(rb.load(folder[0])) == count >= 50

@@ -18,10 +18,10 @@ __all__ = ["Affine", "Conv1D", "Conv2D"]
 class Conv2D:
     """A convolution (cross-correlation) of an image (H, W, C) with `filters` kernels.
 
-    ``y[i, j, k] = b[k] + sum over r, s, c of x[i * stride + r * dilation - pad, j * stride
-    + s * dilation - pad, c] * W[r, s, c, k]``, x being 0 outside the image. Parameters: weight
-    (kernel height, kernel width, C, filters), bias (filters,). With groups, weight is (groups,
-    kernel height, kernel width, C / groups, filters / groups).
+    ``y[i, j, k] = b[k] + sum over r, s, c of x[i * stride + r * dilation - pad, j * stride + s *
+    dilation - pad, c] * W[r, s, c, k]``, x being 0 outside the image. Parameters: weight (kernel
+    height, kernel width, C, filters), bias (filters,). With groups, weight is (groups, kernel
+    height, kernel width, C / groups, filters / groups).
 
     Parameters
     ----------
@@ -32,14 +32,14 @@ class Conv2D:
     stride : int or (int, int), default 1
         Step of the window.
     padding : {"valid", "same"}, int or (int, int), default "valid"
-        "same" gives ceil(H / stride) by ceil(W / stride) places; of an odd number of padding
-        cells the larger half lies behind, as in TensorFlow and JAX. An integer is the cells on
+        "same" gives ceil(H / stride) by ceil(W / stride) places; an odd number of padding cells has
+        the larger half at the end, as in TensorFlow and JAX. An integer is the number of cells on
         either side, as in PyTorch: with a stride of 2 its ``padding=1`` differs from "same".
     dilation : int or (int, int), default 1
         Cells from one tap of the window to the next.
     groups : int, default 1
-        Channels and filters are cut into so many groups of neighbours; filters see the channels
-        of their own group. As many groups as channels: a depthwise convolution.
+        Number of groups of neighbouring channels and filters; filters see the channels of their own
+        group. As many groups as channels make a depthwise convolution.
     bias : bool, default True
         Whether to add a bias.
 
@@ -144,10 +144,9 @@ class Conv1D:
 class Affine:
     """A scale and a shift of each channel: (C,), (T, C) or (H, W, C).
 
-    ``y = gamma * x + beta``: what batch normalisation is once it is trained, a convolution with a
-    window of one cell and as many groups as channels. `Model.from_torch` puts an ``nn.BatchNorm``
-    in evaluation mode here where no neighbour can take it. Parameters: gamma (C,) starts at 1, beta
-    (C,) at 0.
+    ``y = gamma * x + beta``. Batch normalisation in evaluation mode is such a layer:
+    `Model.from_torch` puts an ``nn.BatchNorm`` here if no neighbour can take it. Parameters: gamma
+    (C,) starts at 1, beta (C,) at 0.
 
     Examples
     --------

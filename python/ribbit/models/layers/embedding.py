@@ -20,14 +20,13 @@ _MOST_TOKENS = 2**24
 class Embedding:
     """A vector for each token: (T,) integers in [0, vocab_size) -> (T, units).
 
-    The first layer of a model. Parameters: weight (vocab_size, units). An output copies one entry,
-    so there is no sum whose terms a fan-in would count; `units` stands for it, which starts vectors
-    of any length with a norm of about sqrt(2).
+    The first layer of a model. Parameters: weight (vocab_size, units). The fan-in counts as
+    `units`, so that vectors of any length start with a norm of about sqrt(2).
 
     Parameters
     ----------
     vocab_size : int
-        Number of tokens, at most 2**24 (float32 counts no further).
+        Number of tokens, at most 2**24 (the integers that float32 holds exactly).
     units : int
         Length of the vectors.
 

@@ -17,16 +17,16 @@ __all__ = ["LSTM"]
 class LSTM:
     """A long short-term memory layer on a sequence (T, C), starting from zero state.
 
-    With ``z = x_t @ W + h_{t-1} @ U + b`` cut into four parts i, f, g, o of `units`:
-    ``c_t = sigmoid(f) c_{t-1} + sigmoid(i) tanh(g)``, ``h_t = sigmoid(o) tanh(c_t)``. Parameters:
-    weight (C, 4 units), recurrent (units, 4 units), bias (4 units,).
+    With ``z = x_t @ W + h_{t-1} @ U + b`` split into four parts i, f, g, o of `units`: ``c_t =
+    sigmoid(f) c_{t-1} + sigmoid(i) tanh(g)``, ``h_t = sigmoid(o) tanh(c_t)``. Parameters: weight
+    (C, 4 units), recurrent (units, 4 units), bias (4 units,).
 
     Parameters
     ----------
     units : int
         Length of the state.
     sequence : bool, default False
-        Give all states (T, units) instead of the last one (units,).
+        True: output all states (T, units); False: the last one (units,).
 
     Raises
     ------

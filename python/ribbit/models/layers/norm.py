@@ -1,6 +1,6 @@
-"""Normalisation that looks at one data row alone, so that the likelihood stays a product of rows.
+"""Normalisation within one data row, so that the likelihood stays a product over rows.
 
-Batch normalisation would tie the rows together: no posterior of the weights belongs to it.
+Batch normalisation would couple the rows, so it has no posterior of the weights.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class FilterResponseNorm:
     Parameters
     ----------
     threshold : bool, default True
-        Whether there is a learned threshold tau; without it y is not cut off. Where both are equal
-        the gradient goes to tau.
+        Whether to learn a threshold tau; without it y is not cut off. In a tie the gradient goes to
+        tau.
     eps : float, default 1e-6
         Added to the mean square.
 
@@ -85,7 +85,7 @@ class FilterResponseNorm:
 
 @dataclass(frozen=True)
 class LayerNorm:
-    """Normalisation over the last axis: (C,), (T, C) or (H, W, C), place by place.
+    """Normalisation over the last axis of (C,), (T, C) or (H, W, C), at each place.
 
     ``y = gamma * (x - mean) / sqrt(variance + eps) + beta``. Parameters: gamma (C,) starts at 1,
     beta (C,) at 0.
@@ -146,7 +146,7 @@ class GroupNorm:
     Parameters
     ----------
     groups : int
-        How many groups of neighbouring channels there are; it divides C.
+        Number of groups of neighbouring channels; it divides C.
     eps : float, default 1e-5
         Added to the variance.
 

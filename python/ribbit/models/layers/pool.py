@@ -17,14 +17,14 @@ __all__ = ["AvgPool2D", "GlobalAvgPool2D", "MaxPool1D", "MaxPool2D"]
 class MaxPool2D:
     """The largest value of each channel in a window that slides over an image (H, W, C).
 
-    Where several are equal the gradient goes to the first, row by row.
+    In a tie the gradient goes to the first, row by row.
 
     Parameters
     ----------
     pool_size : int or (int, int)
         Height and width of the window.
     stride : int or (int, int), optional
-        Step of the window; `pool_size` when absent.
+        Step of the window. Default: `pool_size`.
     padding : {"valid", "same"}, int or (int, int), default "valid"
         As for `Conv2D`; padding cells are left out.
 
@@ -63,7 +63,7 @@ class AvgPool2D:
     pool_size : int or (int, int)
         Height and width of the window.
     stride : int or (int, int), optional
-        Step of the window; `pool_size` when absent.
+        Step of the window. Default: `pool_size`.
     padding : {"valid", "same"}, int or (int, int), default "valid"
         As for `Conv2D`; padding cells are not counted.
 
@@ -102,7 +102,7 @@ class MaxPool1D:
     pool_size : int
         Length of the window.
     stride : int, optional
-        Step of the window; `pool_size` when absent.
+        Step of the window. Default: `pool_size`.
     padding : {"valid", "same"} or int, default "valid"
         As for `Conv2D`; padding cells are left out.
 

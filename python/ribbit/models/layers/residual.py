@@ -27,7 +27,7 @@ class Residual:
     Raises
     ------
     TypeError, ValueError
-        If a path is no sequence of layers.
+        If a path is not a sequence of layers.
 
     Examples
     --------

@@ -76,7 +76,7 @@ def read_chunk(
         raise _damaged(function, path, "no such file") from error
     data = raw[:size]
     if checksum(data) != int.from_bytes(raw[size:].tobytes(), "little"):
-        raise _damaged(function, path, "bytes that are not those of its checksum")
+        raise _damaged(function, path, "bytes that do not match its checksum")
     return data.view(small).reshape(shape).astype(dtype, copy=False)
 
 

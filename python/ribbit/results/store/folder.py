@@ -68,8 +68,8 @@ class RunFolder:
         """Return what is wrong where the folder is not of this call."""
         if run["kind"] != self.kind:
             return DataError(
-                f"[{self.function}] expected the folder of {_of(self.kind)}, got that of "
-                f"{_of(run['kind'])}: {self.folder}"
+                f"[{self.function}] expected the folder of {_of(self.kind)}, got the "
+                f"folder of {_of(run['kind'])}: {self.folder}"
             )
         return difference(
             self.function, self.folder, run["request"], self._request, run.get("kept")
@@ -136,7 +136,7 @@ def failure(function: str, folder: Path, error: BaseException) -> BaseException:
     place = error.filename or folder
     text = (
         f"[{function}] expected to write the run in {folder}, got {error.strerror or error}: "
-        f"{place} (the folder is whole up to its last checkpoint; the same call goes on from there)"
+        f"{place} (the folder is whole up to its last checkpoint; the same call resumes there)"
     )
     found = OSError(error.errno or 5, text)
     found.__cause__ = error
@@ -178,12 +178,13 @@ def folder_opened(function: str, value: Any) -> Iterator[Store | None]:
         other = [entry for entry in sorted(os.listdir(folder)) if not _is_ours(entry)]
         if other:
             hint = (
-                f": its checkpoint is gone, {checkpoint.PREVIOUS} in its place goes on earlier"
+                f": its checkpoint is gone; to resume from an earlier one rename "
+                f"{checkpoint.PREVIOUS} to {checkpoint.NAME}"
                 if checkpoint.PREVIOUS in other
                 else ""
             )
             raise ValueError(
-                f"[{function}] expected a new or empty folder for store, or that of a run, got "
+                f"[{function}] expected a new or empty folder for store, or a run's, got "
                 f"{folder} with {other[0]} in it{hint}"
             )
     lock: Lock | None = None

@@ -80,7 +80,7 @@ def _advice(folder: Path, name: str, old: Any, new: Any, kept: int | None) -> st
         joined = "" if kept is None else "; rb.concatenate([draws, more]) has all draws"
         names = ("fit", "more") if kept is None else ("draws", "more")
         return (
-            f"to go on, {names[0]} = rb.load({str(folder)!r}), then {names[1]} = "
+            f"to continue, {names[0]} = rb.load({str(folder)!r}), then {names[1]} = "
             f"...{call}, resume={names[0]}, store=another folder){joined}"
         )
     return "give it a folder of its own"
@@ -118,7 +118,7 @@ def _other_target(
         )
     return ValueError(
         f"[{function}] expected the instruction set of the run in {folder}, "
-        f"{old['instruction set']}, got {new['instruction set']}: the draws would not be those of "
-        f"one run. RIBBIT_ISA={old['instruction set']} in the environment goes on with the same "
-        "bits where the processor has it"
+        f"{old['instruction set']}, got {new['instruction set']}: rounding would change within "
+        f"one run. RIBBIT_ISA={old['instruction set']} in the environment continues it "
+        "bit-identically if the processor supports it"
     )

@@ -17,29 +17,29 @@ _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 @dataclass(frozen=True)
 class Store:
-    """Where a run keeps its draws, and how: what ``sample(store=)`` and ``fit(store=)`` take.
+    """Options of the folder of a run, for ``sample(store=)`` and ``fit(store=)``.
 
-    A path alone means ``Store(path)``. The folder is made; calling the same line again goes on
-    where it stopped, with the bits of a run that never did.
+    A path alone means ``Store(path)``. The folder is made. The same call again resumes an
+    interrupted run, with results bit-identical to an uninterrupted one.
 
     Parameters
     ----------
     path : str or path
         A folder that is new, empty, or of the same run.
     flush_seconds : float
-        Seconds between two checkpoints: the most that a kill or a power cut costs.
+        Seconds between two checkpoints: the longest time that a kill or a power cut costs.
     flush_bytes : int
         Bytes of draws after which a checkpoint comes sooner.
     keep : {"draws", "predictions"}
-        "predictions": what each draw predicts at ``predict_at`` instead of its weights.
+        "predictions": keep each draw's predictions at ``predict_at`` instead of its weights.
     dtype : {"float16", "bfloat16", "float32", "float64"}, optional
-        Of the stored weights; default: that of the target. Draws come back in the target's dtype,
-        rounded to this one; how the run goes on does not depend on it.
+        Dtype of the stored weights. Default: the target's dtype. Draws are read in the target's
+        dtype, rounded to this one. Resuming does not depend on it.
 
     Raises
     ------
     TypeError, ValueError
-        For arguments of another kind or out of range.
+        For arguments of the wrong type or out of range.
 
     Examples
     --------
@@ -71,14 +71,14 @@ class Store:
 
     @staticmethod
     def of(function: str, value: Any) -> Store:
-        """Return a Store as it is, a path as one."""
+        """Return a Store unchanged, or make one from a path."""
         if isinstance(value, Store):
             return value
         return Store(checks.path(function, value, "store as a path or rb.Store(...)"))
 
     @property
     def folder(self) -> Path:
-        """Where it is, whatever the working directory becomes."""
+        """Absolute path of the folder."""
         return Path(os.path.abspath(self.path))
 
 

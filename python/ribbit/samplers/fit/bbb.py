@@ -44,50 +44,48 @@ _BLOCK = 1 << 16  # parameters that one function of NumPy works on
 class BBB:
     """Bayes by Backprop (Blundell et al. 2015): q(w) = N(mean, scale^2), scale = softplus(rho).
 
-    Minimises E_q[log q] - (E_q[log likelihood] / likelihood_temperature + E_q[log prior])
-    / temperature by Adam, with the Kullback-Leibler term summed over the weights. A step of a batch
-    of n of the N rows minimises its share: minus the batch's expected log likelihood, plus the KL
-    term times the batch's weight; the weights of an epoch add up to one, so an epoch adds up to
-    the bound.
+    Minimises E_q[log q] - (E_q[log likelihood] / likelihood_temperature + E_q[log prior]) /
+    temperature by Adam, with the Kullback-Leibler term summed over the weights. A step on a batch
+    of n of the N rows minimises its share: the KL term times the batch's weight, minus the batch's
+    expected log likelihood. The weights of an epoch add up to one.
 
     Parameters
     ----------
     target
         A :class:`ribbit.protocols.VariationalDensity`, such as :class:`ribbit.Posterior`.
     learning_rate : float
-        Of Adam (decay 0.9 and 0.999, epsilon 1e-8), times the schedule's factor. A constant one
-        ends as noisy as it went; ``schedules.cosine`` settles.
+        Learning rate of Adam (decay 0.9 and 0.999, epsilon 1e-8), multiplied by the schedule. With
+        a constant one the fit stays noisy; ``schedules.cosine`` settles.
     num_samples : int
         Weight samples per step.
     batch_size : int or None
-        The most rows per step, without replacement within an epoch of ceil(N / batch_size)
-        batches that differ by one row at most. None: all rows.
+        Largest number of rows per step, without replacement within an epoch of ceil(N / batch_size)
+        batches. Batches differ by at most one row. None: all rows.
     kl : {"closed", "sampled"}
         "closed": E_q[log prior] in closed form, for normal priors. "sampled": from the weight
-        samples of the step, for every prior. E_q[log q] is in closed form in both.
+        samples of the step, for every prior. E_q[log q] is always in closed form.
     estimator : {"reparam", "local", "flipout"}
-        How the likelihood's gradient is estimated. "reparam": one weight sample for all rows of a
-        batch. "local": a row's activations are drawn instead of weights, independently for each row
+        Estimator of the likelihood's gradient. "reparam": one weight sample for all rows of a
+        batch. "local": activations are drawn instead of weights, independently for each row
         (Kingma, Salimans and Welling 2015). "flipout": one weight sample whose deviations from the
         mean get random signs in each row (Wen et al. 2018). The last two cost twice the
-        multiplications and have a smaller variance on batches of many rows; they hold for dense
-        layers and convolutions, the parameters of other layers are drawn once for all rows. All
-        three are unbiased, with one exception: "local" draws each place of a convolution's output
-        on its own, though the places share their weights, so it maximises the bound of a network
-        whose places do not. "flipout" has no such flaw.
+        multiplications and have a smaller variance on large batches. They apply to dense layers and
+        convolutions; parameters of other layers are drawn once for all rows. All are unbiased,
+        except "local" for convolutions: it draws each output place independently, although the
+        places share their weights.
     init_scale : float
         First standard deviation of every parameter.
     kl_weighting : {"uniform", "blundell"}
         Weight of the KL term in batch i of M: n / N, or 2^(M-i) / (2^M - 1) (their section 3.4).
     schedule : Schedule, optional
-        Of :mod:`ribbit.schedules`; constant when absent.
+        From :mod:`ribbit.schedules`. Default: constant.
 
     Raises
     ------
     TypeError, ValueError
-        For arguments of another kind or out of range, a target that is not variational, one with
-        Dropout layers, ``kl="closed"`` with a prior that is not normal, or noise for each row of
-        all rows where they lie on several ranks.
+        For arguments of the wrong type or out of range; a target that is not variational or has
+        Dropout layers; ``kl="closed"`` with a prior that is not normal. Also for noise per row
+        without a `batch_size` if the rows are on several ranks.
 
     Examples
     --------
@@ -175,41 +173,39 @@ class BBB:
         progress: ProgressOption = None,
         store: Store | str | os.PathLike[str] | None = None,
     ) -> MeanField:
-        """Fit the approximation.
+        """Return the fitted approximation.
 
         Parameters
         ----------
         num_epochs : int, optional
-            Passes over the data, at least 1, because the scales are fitted too. Default: the length
-            of a cosine or cyclical schedule, else 10,000 steps. If a step takes more than 1,024
-            rows there are fewer steps, but at least 2,000.
+            Passes over the data, at least 1. Default: the length of a cosine or cyclical schedule,
+            else 10,000 steps. If a step takes more than 1,024 rows there are fewer steps, but at
+            least 2,000.
         seed : int
             64-bit key of batches and weight noise.
         init : MeanField, (P,) array or another fit, optional
-            Where to start: an approximation, or a mean with `init_scale`. Default:
-            ``target.init``.
+            Start: an approximation, or a mean with `init_scale`. Default: ``target.init``.
         resume : MeanField, optional
-            A fit of the same settings to go on with, bit for bit as if it had not stopped; its
-            seed is used.
+            A fit of the same settings to continue, bit-identically; its seed is used.
         progress : bool or callable, optional
             As for :meth:`ribbit.HMC.sample`.
         store : path or Store, optional
-            A folder for checkpoints: calling the same line again goes on where it stopped, bit for
-            bit. Needs ``pip install "ribbit[store]"``.
+            Folder for checkpoints: the same call again resumes an interrupted fit, bit-identically.
+            Needs ``pip install "ribbit[store]"``.
 
         Returns
         -------
         MeanField
-            ``complete=False`` after Ctrl-C, with a warning, and what there was.
+            ``complete=False`` after Ctrl-C, with a warning, and the fit so far.
 
         Raises
         ------
         TypeError, ValueError
             For bad arguments, before any work.
         NonFiniteError
-            When a parameter is not finite any more; its ``state`` is the last finite MeanField.
+            If a parameter becomes infinite or NaN; its ``state`` is the last finite MeanField.
         SystemExit
-            After SIGTERM, where it would have killed the process: status 143.
+            With status 143, after a SIGTERM that would have killed the process.
 
         Warns
         -----
@@ -218,8 +214,8 @@ class BBB:
 
         Notes
         -----
-        Every exception that ends a fit once it has begun carries the fit so far as its attribute
-        ``fit``; ``resume=error.fit`` goes on.
+        An exception that ends a fit after its start carries the fit so far as its attribute
+        ``fit``; ``resume=error.fit`` continues.
         """
         name = "BBB.fit"
         with together(name, self._density.group) as ranks:

@@ -225,7 +225,7 @@ def factor_of(
         except np.linalg.LinAlgError as error:
             raise ValueError(
                 f"[{function}] expected a positive definite curvature, got another: some direction "
-                "is bent neither by the data nor by the prior (a Laplace prior bends nowhere)"
+                "has no curvature from the data or the prior (a Laplace prior has none)"
             ) from error
         inverses.append(np.tril(np.linalg.inv(lower)))
         a[e:, k:e] = a[e:, k:e] @ inverses[-1].T

@@ -34,28 +34,28 @@ __all__ = ["DeepEnsemble"]
 class DeepEnsemble:
     """Members trained by Adam from their own starts and batches (Lakshminarayanan et al. 2017).
 
-    The members are chains of one native call: no member depends on how many there are.
+    A member does not depend on the number of members.
 
     Parameters
     ----------
     target
         A :class:`ribbit.protocols.LogDensity`, such as :class:`ribbit.Posterior`.
     members : int
-        M.
+        Number of members M.
     learning_rate : float
-        Of Adam (decay 0.9 and 0.999, epsilon 1e-8), times the schedule's factor.
+        Learning rate of Adam (decay 0.9 and 0.999, epsilon 1e-8), multiplied by the schedule.
     batch_size : int or None
-        The most rows per step; the batches of an epoch differ by one at most. None: all, as the
-        default is where there are fewer.
+        Largest number of rows per step; the batches of an epoch differ by at most one. None: all
+        rows, also if there are fewer than the default.
     objective : {"map", "likelihood"}
         Maximise the log density, or the log likelihood alone.
     schedule : Schedule, optional
-        Of :mod:`ribbit.schedules`; constant when absent.
+        From :mod:`ribbit.schedules`. Default: constant.
 
     Raises
     ------
     TypeError, ValueError
-        For arguments of another kind or out of range, or a target with Dropout layers.
+        For arguments of the wrong type or out of range, or a target with Dropout layers.
 
     Examples
     --------
@@ -116,7 +116,7 @@ class DeepEnsemble:
         store: Store | str | os.PathLike[str] | None = None,
         executor: Any = None,
     ) -> EnsembleFit:
-        """Train the members.
+        """Return trained members.
 
         Parameters
         ----------
@@ -127,19 +127,18 @@ class DeepEnsemble:
         seed : int
             64-bit key of starts and batches.
         init : (P,) or (M, P) array, or a fit, optional
-            Where the members start; default ``target.init`` per member. One start for several
-            members needs minibatches: with all rows in every step (or 0 epochs) they would be
-            copies.
+            Starts of the members; default ``target.init`` per member. With one start, all rows in
+            every step (or 0 epochs) would make the members copies, which is an error.
         resume : EnsembleFit, optional
-            A fit of the same settings to go on with, bit for bit; its seed is used.
+            A fit of the same settings to continue, bit-identically; its seed is used.
         progress : bool or callable, optional
             As for :meth:`ribbit.HMC.sample`.
         store : path or Store, optional
-            A folder for checkpoints: calling the same line again goes on where it stopped, bit for
-            bit. Needs ``pip install "ribbit[store]"``.
+            Folder for checkpoints: the same call again resumes an interrupted fit, bit-identically.
+            Needs ``pip install "ribbit[store]"``.
         executor : object with submit, or callable, optional
-            Workers that train the members, the same bits; as for :meth:`ribbit.HMC.sample`.
-            History, progress and checkpoints stay here.
+            Workers that train the members, with bit-identical results; as for
+            :meth:`ribbit.HMC.sample`. History, progress and checkpoints stay in this process.
 
         Returns
         -------
@@ -151,9 +150,9 @@ class DeepEnsemble:
         TypeError, ValueError
             For bad arguments, before any work.
         NonFiniteError
-            When a parameter is not finite any more; its ``state`` is the fit so far.
+            If a parameter becomes infinite or NaN; its ``state`` is the fit so far.
         SystemExit
-            After SIGTERM, where it would have killed the process: status 143.
+            With status 143, after a SIGTERM that would have killed the process.
 
         Warns
         -----
@@ -162,8 +161,8 @@ class DeepEnsemble:
 
         Notes
         -----
-        Every exception that ends a fit once it has begun carries the fit so far as its attribute
-        ``fit``; ``resume=error.fit`` goes on.
+        An exception that ends a fit after its start carries the fit so far as its attribute
+        ``fit``; ``resume=error.fit`` continues.
         """
         name = "DeepEnsemble.fit"
         with together(name, self._stepper.density.group) as ranks:

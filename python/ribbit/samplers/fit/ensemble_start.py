@@ -35,41 +35,41 @@ __all__ = ["EnsembleStart"]
 
 @dataclass(frozen=True, kw_only=True)
 class EnsembleStart:
-    """Starts each chain at a network trained by Adam: ``sample(init="ensemble")`` with settings.
+    """Options of ``sample(init="ensemble")``, which starts each chain at a trained network.
 
-    A tenth of the rows (50 at least, a quarter at most) is held out and judges the weights after
-    `every` steps. A member that has not improved for `patience` looks goes back to its best ones
-    and goes on at a fifth of the learning rate, twice; it ends there, or at `max_steps`. Chain c's
-    start is a function of (seed, c) and the target alone. A member that leaves the finite numbers
-    or never improves on its random weights starts again, from other ones. Then `finish` more steps
-    fit all rows, those held out too, at a rate that falls to 0 as a cosine: for chains whose warmup
-    forgets where it began, as that of :class:`MCLMC` does, they lead to better modes. A member that
-    leaves the finite numbers in them, or has not made them all when the time is over, stays where
-    they began.
+    Each member is trained by Adam (Lakshminarayanan et al. 2017). A tenth of the rows (at least 50,
+    at most a quarter) is held out and evaluated every `every` steps. A member that has not improved
+    for `patience` evaluations returns to its best weights and continues at a fifth of the learning
+    rate, twice; then it ends, at the latest after `max_steps`. A member that diverges or never
+    improves on its random weights starts again from others. The start of chain c depends on (seed,
+    c) and the target alone.
+
+    Then `finish` more steps fit all rows, at a learning rate that falls to 0 as a cosine. For
+    chains whose warmup forgets the start, as in :class:`MCLMC`, this leads to better modes. If they
+    diverge, or time runs out, the member keeps its weights from before them.
 
     Parameters
     ----------
     learning_rate : float
-        Of Adam.
+        Learning rate of Adam.
     batch_size : int
-        Rows of a step, at most; all rows where there are fewer.
+        Rows per step; all rows if there are fewer.
     max_steps : int
-        Steps of a member, at most.
+        Largest number of steps of a member.
     every : int
-        Steps between two looks at the rows held out.
+        Steps between two evaluations of the held-out rows.
     patience : int
-        Looks without improvement after which a member ends.
+        Evaluations without improvement after which the learning rate falls or the member ends.
     restarts : int
-        How often a failed member starts again.
+        Largest number of new starts of a failed member.
     finish : int, optional
-        Steps on all rows at the end, for members that have not failed. Default: what the sampler
-        has, 5,000 for :class:`MCLMC` without ``adjusted=True``, whatever its warmup; 0 for others
-        and in :meth:`fit`.
+        Steps on all rows at the end. Default: 5,000 for :class:`MCLMC` without ``adjusted=True``, 0
+        for other samplers and in :meth:`fit`.
 
     Raises
     ------
     TypeError, ValueError
-        For arguments of another kind or out of range.
+        For arguments of the wrong type or out of range.
 
     References
     ----------
@@ -118,35 +118,36 @@ class EnsembleStart:
         progress: ProgressOption = None,
         executor: Any = None,
     ) -> EnsembleFit:
-        """Fit the starts alone: what ``sample(init="ensemble")`` of most samplers would begin at.
+        """Fit the starts without sampling, as ``sample(init="ensemble")`` of most samplers does.
 
-        That of :class:`MCLMC` begins at those of ``finish=5_000``.
+        Set ``finish=5_000`` for the starts of :class:`MCLMC`.
 
         Parameters
         ----------
         target
             A :class:`ribbit.Posterior`.
         chains : int or sequence of int
-            How many members (their ids are 0, 1, ...), or their ids.
+            Number of members (with ids 0, 1, ...), or their ids.
         seed : int
             64-bit key.
         progress : bool or callable, optional
             As for :meth:`ribbit.HMC.sample`.
         executor : object with submit, or callable, optional
-            Workers that fit the members, the same bits; as for :meth:`ribbit.HMC.sample`.
+            Workers that fit the members, with bit-identical results; as for
+            :meth:`ribbit.HMC.sample`.
 
         Returns
         -------
         EnsembleFit
-            A member for each chain; ``settings`` say how many steps and attempts each took, how
-            good it was then on the rows held out, and its steps on all rows after that.
+            A member for each chain. ``settings`` has the steps and attempts of each, its score on
+            the held-out rows, and its steps on all rows.
 
         Raises
         ------
         TypeError, ValueError
             For bad arguments, or a target that cannot be fitted so.
         KeyboardInterrupt
-            After Ctrl-C: there is nothing to go on from.
+            After Ctrl-C; such a fit cannot be resumed.
         """
         name = "EnsembleStart.fit"
         density = Density(target, function=name)

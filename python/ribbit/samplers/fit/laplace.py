@@ -48,17 +48,17 @@ class LaplaceApproximation:
     """A Gaussian at a mode of the posterior (MacKay 1992; Daxberger et al. 2021).
 
     Its precision is the generalised Gauss-Newton matrix of the log likelihood plus the curvature of
-    the prior, tempered as the target is, full over all parameters or over those of the last layer.
-    For a linear model with normal prior and noise it is the posterior itself. Predictions are those
-    of the network linearized at the mode (Immer et al. 2021a). Everything but training is computed
-    in float64, whatever the target's dtype.
+    the prior, tempered as the target is. It is full, over all parameters or over the last layer.
+    For a linear model with normal prior and noise it is the exact posterior. Predictions use the
+    network linearized at the mode (Immer et al. 2021a). Everything except training is computed in
+    float64.
 
     The curvature of a likelihood is the Fisher information of its outputs:
-    `HeteroscedasticGaussian` and `StudentTNoise` use their distribution and not the given y. A
-    learned noise is a parameter like any other if the subset is "all". Its information is 2 per
-    number in y (Student's t: 2 df / (df + 3)), independent of the weights. It stays at its mode if
-    the subset is "last_layer". Priors that are not normal have their own curvature at the mode, 0
-    if it is negative; a Laplace prior has none anywhere.
+    `HeteroscedasticGaussian` and `StudentTNoise` use their distribution and not the given y. With
+    ``subset="all"`` a learned noise is a parameter like any other. Its information is 2 per number
+    in y (Student's t: 2 df / (df + 3)), independent of the weights. With ``subset="last_layer"`` it
+    stays at its mode. Priors that are not normal have their own curvature at the mode, or 0 if it
+    is negative; a Laplace prior has none.
 
     Parameters
     ----------
@@ -66,42 +66,38 @@ class LaplaceApproximation:
         A :class:`ribbit.protocols.GaussNewtonDensity`, such as :class:`ribbit.Posterior`, in host
         memory.
     subset : {"all", "last_layer"}
-        Which parameters have a covariance, at most 5,000. "last_layer": weight and bias of the
-        Dense layer that the network ends with; the others stay at the mode.
+        Parameters with a covariance, at most 5,000. "last_layer": weight and bias of the network's
+        last Dense layer; the others stay at the mode.
     learning_rate : float
-        Of Adam (decay 0.9 and 0.999, epsilon 1e-8), times the schedule's factor.
+        Learning rate of Adam (decay 0.9 and 0.999, epsilon 1e-8), multiplied by the schedule.
     batch_size : int or None
-        The most rows per step. None: all, as the default is where there are fewer.
+        Largest number of rows per step. None: all rows, also if there are fewer than the default.
     schedule : Schedule, optional
-        Of :mod:`ribbit.schedules`; constant when absent.
+        From :mod:`ribbit.schedules`. Default: constant.
     polish : int, optional
-        The most damped Newton steps from where Adam ends, each of which costs what the curvature
-        does; fewer where the mode is reached. They move the subset's parameters alone. Default: 0
-        where the weights were given; else 100, of more than 1,000 parameters 10. By default those
-        of more than 100 parameters end within a tenth of the nats that ``fit.summary()`` allows,
-        unless scales are tuned.
+        Largest number of damped Newton steps after Adam; each costs as much as the curvature, and
+        moves the subset's parameters alone. Default: 0 if the weights were given, else 100, or 10
+        with more than 1,000 parameters.
     tune_prior : {"shared", "layers"}, optional
         Choose the sds of normal priors by the evidence: one factor for all of the subset, or an sd
-        for each array of parameters ("0.weight", "0.bias", ...). The fit says what was found, and
-        its ``predictive`` is the target with those sds.
+        for each array of parameters ("0.weight", "0.bias", ...). The fit's ``predictive`` is the
+        target with those sds.
     tune_noise : bool
-        Choose the known sd of `Gaussian` noise likewise.
+        Choose the sd of `Gaussian` noise by the evidence, too.
 
     Raises
     ------
     TypeError, ValueError
-        For arguments of another kind or out of range; a target with Dropout layers, on a device or
+        For arguments of the wrong type or out of range; a target with Dropout layers, on a GPU or
         without curvature; more than 5,000 parameters in the subset; scales that cannot be tuned.
 
     References
     ----------
-    MacKay (1992), "A practical Bayesian framework for backpropagation networks", Neural
-    Computation 4(3); its "Bayesian interpolation" in the same issue for the evidence.
-    Daxberger et al. (2021), "Laplace redux", NeurIPS.
-    Immer, Korzepa and Bauer (2021a), "Improving predictions of Bayesian neural nets via local
-    linearization", AISTATS.
-    Immer et al. (2021b), "Scalable marginal likelihood estimation for model selection in deep
-    learning", ICML.
+    MacKay (1992), "A practical Bayesian framework for backpropagation networks", Neural Computation
+    4(3); its "Bayesian interpolation" in the same issue for the evidence. Daxberger et al. (2021),
+    "Laplace redux", NeurIPS. Immer, Korzepa and Bauer (2021a), "Improving predictions of Bayesian
+    neural nets via local linearization", AISTATS. Immer et al. (2021b), "Scalable marginal
+    likelihood estimation for model selection in deep learning", ICML.
 
     Examples
     --------
@@ -144,9 +140,9 @@ class LaplaceApproximation:
         self._first, self._size = target.subset_size(name, subset)
         if self._size > _MOST:
             other = (
-                ": subset='last_layer' takes those of the last layer alone"
+                ": subset='last_layer' takes the last layer alone"
                 if subset == "all"
-                else ", those of the last layer"
+                else " in the last layer"
             )
             raise ValueError(
                 f"[{name}] expected at most {_MOST} parameters, got {self._size}{other}"
@@ -194,7 +190,7 @@ class LaplaceApproximation:
         progress: ProgressOption = None,
         store: Store | str | os.PathLike[str] | None = None,
     ) -> LaplaceFit:
-        """Find a mode, and the curvature there.
+        """Find a mode and the curvature there, and return the Gaussian.
 
         Parameters
         ----------
@@ -205,34 +201,34 @@ class LaplaceApproximation:
         seed : int
             64-bit key of start and batches.
         init : (P,) or (1, P) array, or a fit, optional
-            Where Adam starts, or with ``num_epochs=0`` the mode; of a fit its mean or first member.
+            Start of Adam, or with ``num_epochs=0`` the mode; for a fit its mean or first member.
             Default ``target.init``.
         resume : LaplaceFit, optional
-            A fit of the same settings whose training goes on, bit for bit; its seed is used.
+            A fit of the same settings whose training continues, bit-identically; its seed is used.
         progress : bool or callable, optional
-            Of the training; as for :meth:`ribbit.HMC.sample`.
+            Progress of the training; as for :meth:`ribbit.HMC.sample`.
         store : path or Store, optional
-            A folder for checkpoints of the training, and of the fit at the end: calling the same
-            line again goes on where it stopped, bit for bit; the curvature is computed anew. Needs
-            ``pip install "ribbit[store]"``, and epochs.
+            Folder for checkpoints of the training and for the fit: the same call again resumes,
+            bit-identically, and computes the curvature again. Needs ``pip install
+            "ribbit[store]"``, and epochs.
 
         Returns
         -------
         LaplaceFit
-            ``complete=False`` after Ctrl-C, with a warning; without a covariance where there was
+            ``complete=False`` after Ctrl-C, with a warning, and without a covariance if there was
             none yet.
 
         Raises
         ------
         TypeError, ValueError
-            For bad arguments, before any work; for a curvature at the end that is not finite or
-            not positive definite.
+            For bad arguments, before any work; for a curvature at the end that is not finite or not
+            positive definite.
         NonFiniteError
-            When a parameter is not finite any more; its ``state`` is the fit so far.
+            If a parameter becomes infinite or NaN; its ``state`` is the fit so far.
         MemoryError
-            When the matrix does not fit into the memory that is free.
+            If the matrix does not fit into free memory.
         SystemExit
-            After SIGTERM, where it would have killed the process: status 143.
+            With status 143, after a SIGTERM that would have killed the process.
 
         Warns
         -----
@@ -241,8 +237,8 @@ class LaplaceApproximation:
 
         Notes
         -----
-        Every exception that ends a fit once it has begun carries the fit so far as its attribute
-        ``fit``; ``resume=error.fit`` goes on.
+        An exception that ends a fit after its start carries the fit so far as its attribute
+        ``fit``; ``resume=error.fit`` continues.
         """
         name = "LaplaceApproximation.fit"
         with together(name, self._stepper.density.group) as ranks:
@@ -357,7 +353,7 @@ class LaplaceApproximation:
                     raise
                 guard.check_terminated()
                 words = "resume=fit" if state is not None else "init=fit.mean"
-                on = way_on(store) or f"go on with fit(0, {words})"
+                on = way_on(store) or f"continue with fit(0, {words})"
                 warn(
                     f"[{name}] interrupted before there was a covariance; returning the weights so "
                     f"far ({on})",

@@ -35,7 +35,7 @@ __all__ = ["MCDropout"]
 
 
 class MCDropout:
-    """MC dropout (Gal and Ghahramani 2016): Dropout layers stay active when predicting.
+    """MC dropout (Gal and Ghahramani 2016): Dropout layers stay active in predictions.
 
     Maximises log likelihood / likelihood_temperature + log prior, over temperature, under fresh
     masks at every step, by Adam.
@@ -43,29 +43,29 @@ class MCDropout:
     Parameters
     ----------
     target
-        A :class:`ribbit.Posterior` of a model with Dropout layers, anywhere, also on the input.
+        A :class:`ribbit.Posterior` of a model with Dropout layers in any place, also on the input.
     rate : float or "concrete", optional
         Rate of all Dropout layers, in (0, 1); default: their own. "concrete": learned, starting
         from their own (Gal, Hron and Kendall 2017). Training then draws relaxed masks; predictions
         drop with the learned rates.
     length_scale : float, optional
-        l of the prior N(0, l^-2) of the weights as they act, which is precision l^2 / (1 - rate)
-        for those behind a Dropout layer (masks are 0 or 1 / (1 - rate)), l^2 for the rest, for
-        given and learned rates alike; default: the target's prior.
+        l of the prior N(0, l^-2) of the weights as they act. The precision is l^2 / (1 - rate) for
+        weights behind a Dropout layer (masks are 0 or 1 / (1 - rate)) and l^2 for the rest.
+        Default: the target's prior.
     precision : float, optional
         tau of the Gaussian noise, also of the predictions; default: the target's likelihood.
     learning_rate : float
-        Of Adam, times the schedule's factor.
+        Learning rate of Adam, multiplied by the schedule.
     batch_size : int or None
-        The most rows per step; the batches of an epoch differ by one at most. None: all, as the
-        default is where there are fewer.
+        Largest number of rows per step; the batches of an epoch differ by at most one. None: all
+        rows, also if there are fewer than the default.
     schedule : Schedule, optional
-        Of :mod:`ribbit.schedules`; constant when absent.
+        From :mod:`ribbit.schedules`. Default: constant.
 
     Raises
     ------
     TypeError, ValueError
-        For a model without Dropout layers, and for arguments of another kind or out of range.
+        For a model without Dropout layers, and for arguments of the wrong type or out of range.
 
     Examples
     --------
@@ -130,7 +130,7 @@ class MCDropout:
         progress: ProgressOption = None,
         store: Store | str | os.PathLike[str] | None = None,
     ) -> DropoutFit:
-        """Train the weights.
+        """Return trained weights.
 
         Parameters
         ----------
@@ -141,14 +141,14 @@ class MCDropout:
         seed : int
             64-bit key of batches and masks.
         init : (P,) or (1, P) array, or a fit, optional
-            Where to start; default ``target.init``.
+            Start of the weights; default ``target.init``.
         resume : DropoutFit, optional
-            A fit of the same settings to go on with, bit for bit; its seed is used.
+            A fit of the same settings to continue, bit-identically; its seed is used.
         progress : bool or callable, optional
             As for :meth:`ribbit.HMC.sample`.
         store : path or Store, optional
-            A folder for checkpoints: calling the same line again goes on where it stopped, bit for
-            bit. Needs ``pip install "ribbit[store]"``.
+            Folder for checkpoints: the same call again resumes an interrupted fit, bit-identically.
+            Needs ``pip install "ribbit[store]"``.
 
         Returns
         -------
@@ -160,9 +160,9 @@ class MCDropout:
         TypeError, ValueError
             For bad arguments, before any work.
         NonFiniteError
-            When a parameter is not finite any more; its ``state`` is the fit so far.
+            If a parameter becomes infinite or NaN; its ``state`` is the fit so far.
         SystemExit
-            After SIGTERM, where it would have killed the process: status 143.
+            With status 143, after a SIGTERM that would have killed the process.
 
         Warns
         -----
@@ -171,8 +171,8 @@ class MCDropout:
 
         Notes
         -----
-        Every exception that ends a fit once it has begun carries the fit so far as its attribute
-        ``fit``; ``resume=error.fit`` goes on.
+        An exception that ends a fit after its start carries the fit so far as its attribute
+        ``fit``; ``resume=error.fit`` continues.
         """
         name = "MCDropout.fit"
         with together(name, self._stepper.density.group) as ranks:

@@ -39,50 +39,49 @@ _LEAST = 0.04  # of the posterior's energy: a fifth of its sd
 
 
 class SWAG:
-    """A Gaussian around the path of an optimiser (Maddox et al. 2019), for each of some members.
+    """Gaussians around the paths of an optimiser (Maddox et al. 2019), one for each member.
 
-    Trains as :class:`ribbit.DeepEnsemble` does, goes on at a constant learning rate, and keeps the
+    Trains as :class:`ribbit.DeepEnsemble` does and continues at a constant learning rate. Keeps the
     mean, the variance and the last `max_rank` deviations of the weights at the ends of the epochs.
-    Several members, each from its own start, are MultiSWAG (Wilson and Izmailov 2020): a mixture
-    that weighs them alike.
+    Several members, each from its own start, are MultiSWAG (Wilson and Izmailov 2020), a mixture
+    with equal weights.
 
-    It is no sampler of the posterior, and nothing here makes it one. The spread of the iterates is
-    that of the optimiser's noise: it grows with the learning rate and falls with the batch size.
-    On a linear model with Gaussian noise mean and variance converge to those of the iterates in the
-    long run, whatever the posterior's are: the mean is close to its mean, the variance is not close
-    to its variance. Batches without replacement nearly cancel over an epoch, so that iterates at
-    the ends of epochs spread little, and with all rows in every step they do not spread at all.
-    Judge a fit by its predictions on rows held out, and choose `swag_learning_rate` there.
+    SWAG does not sample the posterior. The spread of the iterates is the spread of the optimiser's
+    noise: it grows with the learning rate and falls with the batch size. On a linear model with
+    Gaussian noise the mean is close to the posterior's, the variance is not. Batches without
+    replacement nearly cancel over an epoch, so iterates at the ends of epochs spread little. With
+    all rows in every step they do not spread at all. Choose `swag_learning_rate` by predictions on
+    held-out rows.
 
     Parameters
     ----------
     target
         A :class:`ribbit.protocols.LogDensity`, such as :class:`ribbit.Posterior`.
     members : int
-        M.
+        Number of members M.
     learning_rate : float
-        Of training, times the schedule's factor. Of "sgd": for the gradient of the log density
-        divided by N, that of the mean over rows.
+        Learning rate of training, multiplied by the schedule. For "sgd": of the gradient of the log
+        density divided by N.
     swag_learning_rate : float, optional
-        Constant rate while weights are collected, in the same units; default: `learning_rate`.
+        Constant rate while weights are collected, in the same units. Default: `learning_rate`.
     max_rank : int
-        The most deviations that are kept, at least 2; M * max_rank * P numbers.
+        Largest number of deviations kept, at least 2; they take M * max_rank * P numbers.
     batch_size : int or None
-        The most rows per step; the batches of an epoch differ by one at most. None, or the default
-        where there are fewer: all, which leaves the optimiser no noise.
+        Largest number of rows per step; the batches of an epoch differ by at most one. None, or
+        fewer rows than the default: all, which leaves the optimiser no noise.
     optimizer : {"adam", "sgd"}
-        "adam": decay 0.9 and 0.999, epsilon 1e-8. "sgd", the paper's: v = momentum v + rate g / N,
-        theta += v; its rate has to be found for each target, a small noise of the likelihood makes
-        all but small ones run away.
+        "adam": decay 0.9 and 0.999, epsilon 1e-8. "sgd", as in the paper: v = momentum v + rate g /
+        N, theta += v. Its rate depends on the target; if the noise of the likelihood is small, all
+        but small rates diverge.
     momentum : float
-        Of "sgd", in [0, 1).
+        Momentum of "sgd", in [0, 1).
     schedule : Schedule, optional
-        Of :mod:`ribbit.schedules`, for training alone; constant when absent.
+        From :mod:`ribbit.schedules`, for training alone. Default: constant.
 
     Raises
     ------
     TypeError, ValueError
-        For arguments of another kind or out of range, or a target with Dropout layers.
+        For arguments of the wrong type or out of range, or a target with Dropout layers.
 
     Examples
     --------
@@ -158,34 +157,34 @@ class SWAG:
         store: Store | str | os.PathLike[str] | None = None,
         executor: Any = None,
     ) -> SWAGFit:
-        """Train the members, then collect their weights.
+        """Train the members, collect their weights, and return the Gaussians.
 
         Parameters
         ----------
         num_epochs : int, optional
-            Passes over the data before collecting; 0 if `init` or `resume` is trained. Default:
-            the length of a cosine or cyclical schedule, else 10,000 steps. If a step takes more
-            than 1,024 rows there are fewer steps, but at least 2,000.
-            0 with a `resume` that has collected iterates.
+            Passes over the data before collecting; 0 if `init` or `resume` is trained. Default: the
+            length of a cosine or cyclical schedule, else 10,000 steps. If a step takes more than
+            1,024 rows there are fewer steps, but at least 2,000. 0 with a `resume` that has
+            collected iterates.
         swag_epochs : int
-            Passes at the constant rate, each of which ends with a collected iterate. At least 2
-            for a fit that gives draws; `max_rank` or more for the whole rank.
+            Passes at the constant rate; each ends with a collected iterate. A fit needs at least 2
+            to give draws, and `max_rank` or more for the whole rank.
         seed : int
             64-bit key of starts and batches.
         init : (P,) or (M, P) array, or a fit, optional
-            Where the members start; default ``target.init`` per member. One start for several
-            members needs minibatches: with all rows in every step they would be copies.
+            Starts of the members; default ``target.init`` per member. With one start, all rows in
+            every step would make the members copies, which is an error.
         resume : SWAGFit, optional
-            A fit of the same settings to go on with, bit for bit; its seed is used. One that has
+            A fit of the same settings to continue, bit-identically; its seed is used. One that has
             collected iterates collects more: `num_epochs` is 0 then.
         progress : bool or callable, optional
             As for :meth:`ribbit.HMC.sample`.
         store : path or Store, optional
-            A folder for checkpoints: calling the same line again goes on where it stopped, bit for
-            bit. Needs ``pip install "ribbit[store]"``.
+            Folder for checkpoints: the same call again resumes an interrupted fit, bit-identically.
+            Needs ``pip install "ribbit[store]"``.
         executor : object with submit, or callable, optional
-            Workers that train the members, the same bits; as for :meth:`ribbit.HMC.sample`.
-            History, progress and checkpoints stay here.
+            Workers that train the members, with bit-identical results; as for
+            :meth:`ribbit.HMC.sample`. History, progress and checkpoints stay in this process.
 
         Returns
         -------
@@ -197,11 +196,11 @@ class SWAG:
         TypeError, ValueError
             For bad arguments, before any work.
         MemoryError
-            When the deviations do not fit into the memory that is free.
+            If the deviations do not fit into free memory.
         NonFiniteError
-            When a parameter is not finite any more; its ``state`` is the fit so far.
+            If a parameter becomes infinite or NaN; its ``state`` is the fit so far.
         SystemExit
-            After SIGTERM, where it would have killed the process: status 143.
+            With status 143, after a SIGTERM that would have killed the process.
 
         Warns
         -----
@@ -212,8 +211,8 @@ class SWAG:
 
         Notes
         -----
-        Every exception that ends a fit once it has begun carries the fit so far as its attribute
-        ``fit``; ``resume=error.fit`` goes on.
+        An exception that ends a fit after its start carries the fit so far as its attribute
+        ``fit``; ``resume=error.fit`` continues.
         """
         name = "SWAG.fit"
         with together(name, self._stepper.density.group) as ranks:

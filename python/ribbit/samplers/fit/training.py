@@ -99,7 +99,7 @@ def epochs_of(
     if epochs == 0 and store is not None:
         raise ValueError(
             f"[{function}] expected num_epochs >= 1 with store, got 0: without training there is "
-            "nothing to go on with"
+            "nothing to resume"
         )
     return epochs
 
@@ -488,7 +488,7 @@ def run_epochs(
         if step < end:
             warn(
                 f"[{function}] interrupted after {done()[1]}; returning the fit so far "
-                f"({way_on(written) or 'go on with resume=fit'})",
+                f"({way_on(written) or 'continue with resume=fit'})",
             )
     return step == end
 
@@ -567,8 +567,8 @@ def warn_of_rest(function: str, schedule: Schedule, last: int, batches: int) -> 
     if schedule.kind != "cosine" or schedule.final != 0.0 or last <= steps + batches:
         return
     warn(
-        f"[{function}] expected a learning rate above 0, got a schedule that has fallen to 0 after "
-        f"{steps:,} of {last:,} steps ({batches:,} an epoch): the epochs after it move nothing. "
+        f"[{function}] expected a learning rate above 0, got a schedule that reaches 0 after "
+        f"{steps:,} of {last:,} steps ({batches:,} an epoch): later epochs change nothing. "
         f"Schedules count steps: schedule=rb.schedules.cosine({last})",
         FitWarning,
     )

@@ -30,75 +30,58 @@ __all__ = ["HMC"]
 
 
 class HMC(Sampler):
-    """Hamiltonian Monte Carlo (Duane et al. 1987; Neal 2011) of random trajectory lengths.
+    """Hamiltonian Monte Carlo with random trajectory lengths (Duane et al. 1987; Neal 2011).
 
-    Every transition draws a momentum from N(0, M), runs leapfrog steps and accepts with
-    probability min(1, exp(-dH)). Chains never influence each other, not even in warmup, unless
-    ``trajectory_length="adapt"``.
+    Each transition draws a momentum from N(0, M), runs leapfrog steps and accepts the end point
+    with probability min(1, exp(-dH)). Random lengths (Mackenzie 1989) keep every direction moving;
+    a fixed length can leave some directions unmoved for ever. Chains are independent, also in
+    warmup, unless ``trajectory_length="adapt"``.
 
-    A trajectory of fixed length can leave a direction unmoved: of length pi/2 prior sds it carries
-    a Gaussian direction of half the prior's sd exactly to its mirror image, draw after draw. So the
-    length of every trajectory is random (Mackenzie 1989), unless ``randomize_length=False``.
-
-    With nothing set, warmup finds the step size; trajectories are one prior sd long on average. The
-    last layer of a regression is then integrated out where that pays (`Posterior`, `marginalize`):
-    :meth:`sample` moves the other parameters and draws that layer from its exact law for every kept
-    draw; states and "lp" are those of what moves, and ``draws.settings["integrated"]`` says so. A
-    step size, length or mass that is given keeps the whole posterior (``"adapt"`` for the length
-    does not).
+    With default settings, trajectories are one prior sd long on average, and the last layer of a
+    regression is integrated out if that pays (`marginalize` of :class:`Posterior`). :meth:`sample`
+    then moves the other parameters and draws the last layer from its exact conditional distribution
+    for every kept draw. States and "lp" concern the moved parameters only, and
+    ``draws.settings["integrated"]`` is set. A given step size, length or mass turns this off.
 
     Parameters
     ----------
     target
         A :class:`ribbit.protocols.LogDensity`, such as :class:`ribbit.Posterior`.
     step_size : "auto", float or (C,) array
-        Leapfrog step, one for all chains or one each. "auto" finds one per chain in warmup by dual
-        averaging (Hoffman and Gelman 2014, algorithm 5). Until a tenth of warmup is left (a
-        fifth where the length adapts; 100 transitions of a warmup shorter than 500), trajectories
-        have 20 steps at most on average, so that a step that is still too small costs little.
-        Where the average of all of warmup is more than 1.4 times that of the full trajectories
-        alone, the latter is taken. (With a mass that adapts both begin with its last window.)
+        Leapfrog step, for all chains or for each. "auto": found per chain in warmup by dual
+        averaging (Hoffman and Gelman 2014, algorithm 5).
     trajectory_length : float or "adapt", optional
-        Length tau in units of position (of whitened position when an inverse mass matrix is in
-        use), on average. L = ceil(tau / step size) per chain. Default when `num_leapfrog_steps` is
-        absent too: prior sd * sqrt(temperature) for a unit mass, 1 with an inverse mass matrix.
-        (Izmailov et al. 2021 take pi/2 times that, of fixed length.) "adapt": one length for all
-        chains, found in warmup by climbing ChEES (Hoffman, Radul and Sountsov 2021, algorithm 1),
-        the expected square of how far a trajectory changes the distance to the mean of all chains,
-        by Adam on log tau; averaged, and fixed after warmup. It begins at one leapfrog. It needs 2
-        chains and 20 transitions of warmup, and **draws then depend on the set of chains**: a
-        chain is decided by (seed, set of chain ids, step). Worth a try where the default is far
-        off: a posterior much narrower than its prior, or directions that need more than a prior
-        sd.
+        Mean length in units of position, or of whitened position if there is an inverse mass
+        matrix. A chain makes L = ceil(length / step size) steps on average. Default, without
+        `num_leapfrog_steps`: prior sd * sqrt(temperature) for a unit mass, 1 with an inverse mass
+        matrix. "adapt": one length for all chains, found in warmup by maximizing ChEES (Hoffman,
+        Radul and Sountsov 2021). It needs 2 chains and 20 transitions of warmup, and **draws then
+        depend on the set of chains**. Try it if the posterior is much narrower than its prior, or
+        has directions longer than a prior sd.
     num_leapfrog_steps : int, optional
-        L itself, on average; excludes `trajectory_length`.
+        L itself; excludes `trajectory_length`.
     randomize_length : bool
-        If True, each trajectory of each chain has a random number of leapfrog steps, uniform on
-        1, 2, .., 2 L. If False, every trajectory has L steps, as in Izmailov et al. 2021, and some
-        directions may never move.
+        True: the number of steps of each trajectory is uniform on 1, 2, ..., 2 L. False: always L,
+        as in Izmailov et al. (2021); some directions may then never move.
     inverse_mass_matrix : (P,) array, "prior" or "adapt", optional
-        Diagonal. "prior": the variance of the tempered prior, prior_sd^2 * temperature. "adapt":
-        the variances of each chain in warmup, in Stan's windows. None: the identity; where no
-        length is given either and no prior sd is shared by all network weights, "prior", or
-        "adapt" for a target that states no prior sds.
+        Diagonal of the inverse of M. "prior": prior_sd^2 * temperature. "adapt": the variances of
+        each chain in warmup, in Stan's windows. None: ones. If no length is given either, and the
+        weights share no prior sd, None means "prior", or "adapt" if the target has no prior sds.
     step_size_jitter : float
-        A share j in [0, 1). The step size of every draw and chain is multiplied by
-        uniform(1 - j, 1 + j); the number of steps stays.
+        Share j in [0, 1). Each draw and chain multiplies its step size by uniform(1 - j, 1 + j).
     target_accept : float
-        Mean acceptance probability, in (0, 1), for which "auto" finds the step size. With a lower
-        one a chain may get stuck in a narrow region of the density.
+        Mean acceptance rate in (0, 1) that "auto" aims for. Higher gives smaller steps.
     max_num_leapfrog_steps : int, optional
-        Cap of every trajectory, with a warning and the statistic "capped". Default 100,000; where
-        step size and length are both left to the sampler 2,048, and L at most 1,024, as many as of
-        NUTS's deepest tree.
+        Longest trajectory; capped ones are warned of and flagged in the statistic "capped".
+        Default: 100,000. If step size and length are both automatic: 2,048, and L at most 1,024.
     divergence_threshold : float
-        A larger energy error flags a transition as diverging. A trajectory that is lost, whose
-        momentum is no longer finite, ends early: "n_steps" counts the leapfrogs that were made.
+        Energy error above which a transition is flagged as diverging. A trajectory whose momentum
+        is no longer finite ends early; "n_steps" counts the steps made.
 
     Raises
     ------
     TypeError
-        For arguments of another kind, a target that is none, or one with Dropout layers.
+        For arguments of the wrong type, no log density as target, or one with Dropout layers.
     ValueError
         For values out of range.
 
@@ -209,7 +192,7 @@ class HMC(Sampler):
         chains: npt.ArrayLike | None = None,
         warmup: int = 0,
     ) -> State:
-        """Start chains at given positions.
+        """Return a state with the chains at given positions.
 
         Parameters
         ----------
@@ -220,8 +203,8 @@ class HMC(Sampler):
         chains : (C,) ids, optional
             Ids of the chains, default 0..C-1.
         warmup : int
-            Transitions during which :meth:`step` adapts what is "auto" or "adapt"; at least 1 for
-            "auto", at least 20 for "adapt".
+            Transitions in which :meth:`step` adapts the options "auto" (at least 1 transition) and
+            "adapt" (at least 20).
 
         Returns
         -------
@@ -230,8 +213,8 @@ class HMC(Sampler):
         Raises
         ------
         TypeError, ValueError
-            For a wrong kind or shape, and for a position that is not finite or has no finite log
-            density or gradient; the text names the chain, and the parameter where it is known.
+            For a wrong type or shape, or if a position, its log density or its gradient is not
+            finite. The message names the chain, and the parameter if it is known.
         """
         return self._init("HMC.init", position, seed, chains, warmup, None)
 
@@ -277,7 +260,7 @@ class HMC(Sampler):
         return state
 
     def step(self, state: State, *, num_steps: int = 1) -> tuple[State, dict[str, Array]]:
-        """Make `num_steps` transitions.
+        """Return the state after `num_steps` transitions, and statistics.
 
         Parameters
         ----------
@@ -307,7 +290,7 @@ class HMC(Sampler):
 
     @property
     def several(self) -> bool:
-        """Whether transitions of several draws are made in one call."""
+        """Whether one call makes several draws."""
         own = type(self)
         if own._advance is not HMC._advance or own._transition is not HMC._transition:
             return False  # a sampler that makes its own is not passed by

@@ -20,7 +20,7 @@ __all__ = ["Trajectory", "leapfrog"]
 
 
 class Trajectory(NamedTuple):
-    """End of a leapfrog trajectory; shapes are (P,) and () when one position was given.
+    """End of a leapfrog trajectory, with shapes (P,) and () if you gave one position.
 
     Examples
     --------
@@ -49,10 +49,10 @@ def leapfrog(
     *,
     inverse_mass_matrix: Array | None = None,
 ) -> Trajectory:
-    """Run leapfrog trajectories of the Hamiltonian -log density + p' M^-1 p / 2.
+    """Return the ends of leapfrog trajectories of the Hamiltonian -log density + p' M^-1 p / 2.
 
-    Uses the target's native trajectory where it has one. Reversible: negate the final momentum and
-    run again. (Duane et al. 1987; Neal 2011, eq. 5.18-5.20.)
+    Uses the target's native trajectory if it has one. Reversible: negate the final momentum and run
+    again. (Duane et al. 1987; Neal 2011, eq. 5.18-5.20.)
 
     Parameters
     ----------
@@ -61,11 +61,11 @@ def leapfrog(
     position, momentum : (P,) or (C, P) array
         In the target's dtype. Not changed.
     step_size : float or (C,)
-        Nonzero; one for all chains or one each.
+        Nonzero; for all chains or for each.
     num_steps : int or (C,)
         At least 1.
     inverse_mass_matrix : (P,) or (C, P) array, optional
-        Diagonal; the identity when absent.
+        Diagonal of M^-1. Default: ones.
 
     Returns
     -------
@@ -75,7 +75,7 @@ def leapfrog(
     Raises
     ------
     TypeError, ValueError
-        For arguments of another kind, dtype or shape.
+        For arguments of the wrong type, dtype or shape.
 
     Examples
     --------

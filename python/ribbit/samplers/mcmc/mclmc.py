@@ -37,27 +37,21 @@ _FINISH = 5_000  # steps of Adam: warmup unlearns what fits too well, but finds 
 class MCLMC(Sampler):
     """Microcanonical Langevin Monte Carlo (Robnik, De Luca, Silverstein and Seljak 2023).
 
-    A chain moves at constant speed; gradients turn its direction, and noise lets the direction
-    forget itself. Started at the members of an ensemble it is what Sommer et al. (2025) run for
-    Bayesian neural networks. Without an accept step it is biased, by as much as its steps lose
-    energy: ``draws.summary()`` has the variance of the energy error per parameter. At 0.02 the
-    narrowest of 40 directions of a Gaussian whose sds differ ten-fold, and that share a scale, is
-    1.23 times as wide as it should be, the widest 3 % narrower; at 0.1, 1.5 times and 6 %; at
-    0.0005, 6 % and 1 %. What all parameters do together is off by more of its own sds: the log
-    density of 1,250 normals by 3, the log likelihood of 20 rows that make 20 of them a third as
-    wide by 3.5. By default it is 0.02 of up to 1,250 parameters, and a step is a quarter of the
-    decoherence length at most: then that narrowest direction is 1.16 times as wide, the log density
-    0.1 of its sds off and the log likelihood 0.5. Few directions much wider than the others have
-    half the effective draws by it, others as many at 20 steps a draw; steps of networks on more
-    rows are shorter by far. :meth:`discretization_bias` finds the bias of a run.
-    ``adjusted=True`` accepts trajectories of random length by their energy error (Robnik,
-    Cohn-Gordon and Seljak 2025), which is exact. Chains never influence each other, not even in
+    A chain moves at constant speed. Gradients turn its direction, and noise makes the direction
+    forget itself over the decoherence length. Started from the members of an ensemble, it is the
+    sampler of Sommer et al. (2025) for Bayesian neural networks. Chains are independent, also in
     warmup.
 
-    A step costs one gradient, and a draw every step would hardly differ from the last: ``thin`` of
-    :meth:`sample` is 20 steps where none is given, and ``warmup``, which cools chains into good
-    modes, as many steps as the draws take, 10,000 at least. In the adjusted form they count
-    trajectories, 1 and 500.
+    The default form has no accept step, so it is biased: larger steps make larger energy errors and
+    a larger bias. With the defaults, of 40 directions of a Gaussian whose sds differ ten-fold, the
+    narrowest is 16 % too wide. ``draws.summary()`` shows the variance of the energy error per
+    parameter, and :meth:`discretization_bias` estimates the bias of a run. ``adjusted=True``
+    accepts or rejects trajectories of random length by their energy error (Robnik, Cohn-Gordon and
+    Seljak 2025), which is exact.
+
+    A step costs one gradient, and consecutive steps hardly differ. So :meth:`sample` has other
+    defaults: ``thin=20``, and a warmup of as many steps as the draws take, at least 10,000. With
+    ``adjusted=True`` both count trajectories, with the defaults 1 and 500.
 
     Parameters
     ----------
@@ -66,57 +60,46 @@ class MCLMC(Sampler):
     adjusted : bool
         Accept or reject trajectories.
     desired_energy_var : float, (float, float) or "auto"
-        Variance of the energy error of a step, divided by the number of parameters P. Warmup finds
-        the step size that has this variance. A smaller value gives shorter steps and less bias. A
-        pair gives the values at the beginning and at the end of warmup; a larger first value finds
-        better modes. "auto" is (0.5, 0.02), times (1250 / P)^2 if P is above 1,250: a small bias
-        of each of many weights can be a large bias of the log likelihood. Not used if `step_size`
-        is given or ``adjusted=True``.
+        Variance of the energy error of a step divided by the number of parameters P; sets the step
+        size, and with it the bias. Two numbers: at the start (larger, to find better modes) and at
+        the end of warmup. "auto": (0.5, 0.02), times (1250 / P)^2 if P > 1,250, because small
+        biases of many weights add up. Ignored if adjusted.
     step_limit : float, None or "auto"
-        Of a step that is found, in decoherence lengths, from 80 % of warmup on; a state past its
-        warmup keeps its step. "auto": 0.25, and None, no limit, where a length is given. Not looked
-        at when adjusted or a step is given.
+        Largest step that warmup may choose, in decoherence lengths, from 80 % of warmup on. "auto":
+        0.25, or None (no limit) if a length is given. Ignored if adjusted or if a step is given.
     step_size : float or "auto"
-        "auto": found in warmup for every chain, from the energy errors; when adjusted by dual
-        averaging.
+        "auto": found in warmup for every chain from the energy errors, or by dual averaging if
+        adjusted.
     decoherence_length : float or "auto"
-        Time, and at speed one the length, in which a direction forgets itself; when adjusted the
-        mean length of a trajectory. "auto": the root of the sum of the variances of a chain's
-        positions in warmup.
+        Length over which a direction is forgotten; if adjusted, the mean length of a trajectory.
+        "auto": the root of the summed variances of a chain's positions in warmup.
     inverse_mass_matrix : (P,) array, "auto", "layers", "inputs", "prior" or "adapt", optional
-        Diagonal: the squares of the scales by which parameters are divided first. "layers": one
-        scale for each array of weights or biases, in warmup and for each chain, from the variances
-        of its positions there and from its gradients, which differ between layers by far more than
-        within one. "inputs": beside these, for each layer of up to 64 inputs (the biases are
-        one more), one matrix that its units share, by which their weights are whitened, from second
-        moments of the same positions and gradients: steps are longer. Found in the first 60 % of
-        warmup: a state that has come farther keeps what it has. Needs ``parameter_blocks``, which a
-        posterior in host memory has; not when adjusted. "auto": one of these two where the target
-        has ``parameter_groups``, as a :class:`ribbit.Posterior` does, and neither step nor length
-        is given; else, and when adjusted, ones. It is "inputs" where the target has what that needs
-        and a ``noise_floor`` of 0.05 or more, meant for y of sd 1, as
-        ``HeteroscedasticGaussian(min_sd=0.05)`` has. With a smaller one or none networks predict
-        most rows better with "inputs", and rows whose y is unlike that of rows near them worse.
-        "prior": the variance of the tempered prior. "adapt": the variances of each chain in warmup.
-        None: ones.
+        Squared scales by which parameters are divided. None: ones. "prior": the variance of the
+        tempered prior. "adapt": the variances of each chain in warmup. "layers": one scale for each
+        array of weights or biases, found per chain in warmup from its positions and gradients.
+        "inputs": as "layers", and for each layer of up to 64 inputs also a matrix, shared by its
+        units, that whitens their weights. It is found in the first 60 % of warmup. It needs
+        ``adjusted=False`` and the target's ``parameter_blocks`` (a posterior in host memory).
+        "auto": None if adjusted, if a step or length is given, or if the target has no
+        ``parameter_groups``. Else "layers", or "inputs" if possible and the target's
+        ``noise_floor`` is at least 0.05, as for ``HeteroscedasticGaussian(min_sd=0.05)``. With a
+        lower floor "inputs" predicts most rows better and outliers worse.
     integrator : {"leapfrog", "mclachlan"}
-        "mclachlan" takes two gradients per step, and its steps are more than twice as long.
+        "mclachlan" takes two gradients per step, and steps more than twice as long.
     target_accept : float
-        Mean acceptance probability, in (0, 1), for which warmup finds the step size with
-        ``adjusted=True``.
+        Mean acceptance rate in (0, 1) of adjusted chains.
     max_num_leapfrog_steps : int
-        Cap of an adjusted trajectory, with the statistic "capped".
+        Longest adjusted trajectory; the statistic "capped" flags those that reach it.
     divergence_threshold : float
-        A larger energy error flags an adjusted transition as diverging; a step of the unadjusted
-        form is diverging where it is not finite: it is undone and the chain turned round.
+        Energy error above which an adjusted transition is flagged as diverging. An unadjusted step
+        diverges if it is not finite; it is undone, and the chain turns round.
     batch_size : None
-        All rows: gradients of minibatches would be refused, since their noise heats a chain whose
-        energy nothing corrects.
+        Any number is refused: the noise of minibatch gradients would heat the chains.
 
     Raises
     ------
     TypeError
-        For arguments of another kind, a target that is none, or one with Dropout layers.
+        For arguments of the wrong type, no log density as target, or one with Dropout layers.
     ValueError
         For values out of range, a target of one parameter, or a batch size.
 
@@ -243,7 +226,7 @@ class MCLMC(Sampler):
         chains: npt.ArrayLike | None = None,
         warmup: int = 0,
     ) -> MicrocanonicalState:
-        """Start chains at given positions.
+        """Return a state with the chains at given positions.
 
         Parameters
         ----------
@@ -254,8 +237,8 @@ class MCLMC(Sampler):
         chains : (C,) ids, optional
             Ids of the chains, default 0..C-1.
         warmup : int
-            Steps (transitions of the adjusted form) during which :meth:`step` adapts what is
-            "auto" or "adapt": then at least 100 (20).
+            Steps in which :meth:`step` adapts the options "auto" and "adapt", at least 100. If
+            adjusted: transitions, at least 20.
 
         Returns
         -------
@@ -264,8 +247,8 @@ class MCLMC(Sampler):
         Raises
         ------
         TypeError, ValueError
-            For a wrong kind or shape, and for a position that is not finite or has no finite log
-            density or gradient; the text names the chain.
+            For a wrong type or shape, or if a position, its log density or its gradient is not
+            finite. The message names the chain.
         """
         return self._init("MCLMC.init", position, seed, chains, warmup, None)
 
@@ -318,7 +301,7 @@ class MCLMC(Sampler):
     def step(
         self, state: MicrocanonicalState, *, num_steps: int = 1
     ) -> tuple[MicrocanonicalState, dict[str, Array]]:
-        """Make `num_steps` steps, or transitions of the adjusted form.
+        """Return the state after `num_steps` steps (adjusted: transitions), and statistics.
 
         Parameters
         ----------
@@ -331,11 +314,11 @@ class MCLMC(Sampler):
         -------
         state : MicrocanonicalState
         info : dict of (C,) arrays
-            Statistics of the last step: lp, energy_error, energy_variance (mean of the squared
-            errors since warmup, divided by P), diverging, n_steps (gradients), step_size,
-            decoherence_length, and divergences, their number in all steps of the call. Of the last
-            transition of the adjusted form: lp, acceptance_rate, accepted, diverging, energy_error,
-            n_steps, step_size, trajectory_length, capped.
+            Statistics of the last step: lp, energy_error, energy_variance (mean squared error since
+            warmup, divided by P), diverging, n_steps (gradients), step_size, decoherence_length,
+            and divergences (their number in all steps of this call). If adjusted, of the last
+            transition: lp, acceptance_rate, accepted, diverging, energy_error, n_steps, step_size,
+            trajectory_length, capped.
         """
         count = checks.integer("MCLMC.step", "num_steps", num_steps, minimum=1, maximum=2**39)
         return self._advance(self._adopt("MCLMC.step", state, None), count, None)
@@ -343,44 +326,43 @@ class MCLMC(Sampler):
     def discretization_bias(
         self, draws: Draws, *, num_steps: int | None = None, progress: ProgressOption = None
     ) -> DiscretizationBias:
-        """Find how far the steps of unadjusted chains put their log likelihood off.
+        """Return the estimated bias of the log likelihood from the step size of unadjusted chains.
 
-        Chains go on from where the draws ended, with a tenth of their step size and, as far, with
-        their own. The error of their law goes with the square of the step size, so that the
-        difference is 99 % of the bias of what forgets itself within half of that way, the half that
-        is compared. What is slower has a bias that is not in it, of either sign.
+        The chains continue from the end of the draws, once with a tenth of their step size and
+        once, over the same distance, with their own. The difference is 99 % of the bias, because
+        the bias grows with the square of the step size. It misses the bias of slow functions, which
+        do not forget their start within half of that distance.
 
         Parameters
         ----------
         draws : Draws
-            Of the unadjusted form on this target, past their warmup, of two chains or more: with
-            their step sizes, lengths, scales and integrator, whatever this sampler has. Not
-            changed; the steps have the random numbers that ``resume=draws`` would have.
+            Draws of the unadjusted form on this target, past warmup, of at least two chains. Step
+            sizes, lengths, scales and integrator are taken from them, not from this sampler. Not
+            changed; the random numbers are those that ``resume=draws`` would use.
         num_steps : int, optional
-            Short steps of each chain, a multiple of 100, 1,000 at least; default a tenth of the
-            steps of the draws and their warmup, 2,000 at least. Each chain makes a tenth as many of
-            its own. Of four chains the default finds a bias of an sd, of some where terms move
-            slowly.
+            Number of short steps of each chain, a multiple of 100, at least 1,000. Default: a tenth
+            of the steps of draws and warmup, at least 2,000. Each chain also makes a tenth as many
+            steps of its own size. With four chains the default detects a bias of about one sd.
         progress : bool, callable or None
-            As of :meth:`sample`.
+            As in :meth:`sample`.
 
         Returns
         -------
         DiscretizationBias
-            By term, which of a :class:`ribbit.Posterior` are log likelihood and log prior, each
+            By term. The terms of a :class:`ribbit.Posterior` are log likelihood and log prior, each
             divided by its temperature.
 
         Raises
         ------
         TypeError
-            For what are no draws of MCLMC.
+            If `draws` are not draws of MCLMC.
         ValueError
             For draws of the adjusted form, of another target, of one chain, or that ended in
-            warmup, and for another number of steps.
+            warmup, and for a wrong number of steps.
 
         Examples
         --------
-        1,250 normals, whose log density is three of its standard deviations off without a limit:
+        1,250 normals, whose log density is off by three of its standard deviations without a limit:
 
         >>> target = rb.Posterior(
         ...     rb.Model([rb.Dense(1, bias=False)], input_shape=(1250,)),

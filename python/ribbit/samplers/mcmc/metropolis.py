@@ -25,18 +25,18 @@ def metropolis(
 ) -> tuple[Array, Array]:
     """Accept or reject proposals, with the uniforms that :class:`ribbit.HMC` would use.
 
-    A proposal is accepted when ``log(u) < -energy_error`` (Metropolis et al. 1953); a NaN or
-    infinite energy error, of either sign, is rejected.
+    A proposal is accepted if ``log(u) < -energy_error`` (Metropolis et al. 1953). A NaN or infinite
+    energy error is rejected.
 
     Parameters
     ----------
     energy_error : (C,) float64 array
-        Energy of the proposal minus energy of the old state, the energy being minus the log density
-        plus the kinetic energy.
+        Energy of the proposal minus energy of the old state. The energy is the kinetic energy minus
+        the log density.
     seed : int
         64-bit key.
     step : int
-        Number of the transition; the uniform of (seed, step, chain) never changes.
+        Number of the transition. Each (seed, step, chain) has one uniform.
     chains : int or (C,) ids, optional
         Ids of the chains. Default 0..C-1.
 
@@ -49,7 +49,7 @@ def metropolis(
     Raises
     ------
     TypeError, ValueError
-        For arguments of another kind or shape.
+        For arguments of the wrong type or shape.
 
     Examples
     --------

@@ -39,56 +39,50 @@ _PROBE_STEPS = 16  # of the trajectories that test a precision
 
 
 class NUTS(Sampler):
-    """The no-U-turn sampler (Hoffman and Gelman 2014), multinomial (Betancourt 2017).
+    """The no-U-turn sampler (Hoffman and Gelman 2014) in its multinomial form (Betancourt 2017).
 
-    A transition draws a momentum from N(0, M) and doubles a trajectory, forwards or backwards by
-    chance, until it turns back on itself or diverges; the new state is one of its states, drawn by
-    their weights exp(-energy), later halves preferred. So no trajectory length has to be chosen.
-    Chains never influence each other, not even in warmup.
+    A transition draws a momentum from N(0, M). It doubles a trajectory, forwards or backwards at
+    random, until the trajectory turns back or diverges. The new state is one of the trajectory's
+    states, drawn with weights exp(-energy), later halves preferred. So you choose no trajectory
+    length. Chains are independent, also in warmup. U-turns are detected by the sum of the momenta
+    (Betancourt 2017, appendix A.4.2), also across the seam of two halves, as in Stan since 2.21.
 
-    Turns are looked for by the sum of the momenta (Betancourt 2017, appendix A.4.2) and also across
-    the seam of two halves, as Stan does since 2.21.
-
-    With step size and mass left to warmup the last layer of a regression is integrated out where
-    that pays, as :class:`HMC` does with nothing set (`Posterior`, `marginalize`). Measured against
-    the whole posterior (two to three seeds): on a 3-5-5-1 network 3.5 times the effective draws per
-    gradient and twice those per second, on 8-30-1 2 to 6 times and 0.8 to 1.7 times.
+    If warmup finds step size and mass, the last layer of a regression is integrated out if that
+    pays, as in :class:`HMC`. In measurements (two to three seeds) this gave 3.5 times the effective
+    draws per gradient on a 3-5-5-1 network, and 2 to 6 times on 8-30-1.
 
     Parameters
     ----------
     target
         A :class:`ribbit.protocols.LogDensity`, such as :class:`ribbit.Posterior`.
     step_size : float, (C,) array or "auto"
-        Leapfrog step, one for all chains or one each. "auto" finds one per chain in warmup by dual
+        Leapfrog step, for all chains or for each. "auto": found per chain in warmup by dual
         averaging (Hoffman and Gelman 2014, algorithm 5) of the mean acceptance over a tree. Until
-        the last window of the mass ends, 50 transitions before the end of a long warmup, trees have
-        a depth of 6 at most, 63 leapfrog steps, so that a step or a mass that is still far off
-        costs little (PyMC's NUTS does so with its ``early_max_treedepth``).
+        the last window of the mass ends, 50 transitions before the end of a long warmup, the depth
+        of a tree is at most 6.
     max_tree_depth : int
-        Doublings of a trajectory at most, 1 to 20: up to 2^depth - 1 leapfrog steps per draw.
+        Largest number of doublings, 1 to 20: a draw takes up to 2^depth - 1 leapfrog steps.
     inverse_mass_matrix : (P,) array, "prior", "adapt", "auto" or None
-        Diagonal. "prior": the variance of the tempered prior, prior_sd^2 * temperature. "adapt":
-        the variances of each chain in warmup, in Stan's windows. None: the identity. "auto":
-        "prior", where the target states its prior's sd, until the first window ends, then as
-        "adapt"; a warmup under 20 transitions has no window. Measured against "prior" (two to three
-        seeds): on a 3-5-5-1 network with learned noise 1.2 to 1.4 times the effective draws per
-        gradient and 0.5 % instead of 6 % divergent; on 50 hidden units no difference beyond that
-        of the seeds.
+        Diagonal of the inverse of M. "prior": prior_sd^2 * temperature. "adapt": the variances of
+        each chain in warmup, in Stan's windows. None: ones. "auto": "prior", if the target has
+        prior sds, until the first window ends, then "adapt"; a warmup under 20 transitions has no
+        window. On a 3-5-5-1 network with learned noise "auto" had 1.2 to 1.4 times the effective
+        draws per gradient of "prior", and 0.5 % divergent transitions instead of 6 %.
     target_accept : float
-        Mean acceptance probability, in (0, 1), for which "auto" finds the step size.
+        Mean acceptance rate in (0, 1) that a step size of "auto" aims for.
     divergence_threshold : float
-        A larger energy error ends a trajectory and flags the draw as diverging.
+        Energy error above which a trajectory ends and its draw is flagged as diverging.
 
     Raises
     ------
     TypeError
-        For arguments of another kind, a target that is none, or one with Dropout layers.
+        For arguments of the wrong type, no log density as target, or one with Dropout layers.
     ValueError
         For values out of range.
 
     See Also
     --------
-    ribbit.HMC : trajectories of random lengths around one that is known beforehand.
+    ribbit.HMC : trajectories of random lengths around a length that is known in advance.
 
     Examples
     --------
@@ -181,7 +175,7 @@ class NUTS(Sampler):
         chains: npt.ArrayLike | None = None,
         warmup: int = 0,
     ) -> State:
-        """Start chains at given positions.
+        """Return a state with the chains at given positions.
 
         Parameters
         ----------
@@ -192,8 +186,8 @@ class NUTS(Sampler):
         chains : (C,) ids, optional
             Ids of the chains, default 0..C-1.
         warmup : int
-            Transitions during which :meth:`step` adapts what is "auto" or "adapt"; at least 1 for
-            a step size of "auto", at least 20 for a mass of "adapt".
+            Transitions in which :meth:`step` adapts. At least 1 for a step size of "auto", at least
+            20 for a mass of "adapt".
 
         Returns
         -------
@@ -202,8 +196,8 @@ class NUTS(Sampler):
         Raises
         ------
         TypeError, ValueError
-            For a wrong kind or shape, and for a position that is not finite or has no finite log
-            density or gradient; the text names the chain, and the parameter where it is known.
+            For a wrong type or shape, or if a position, its log density or its gradient is not
+            finite. The message names the chain, and the parameter if it is known.
         """
         return self._init("NUTS.init", position, seed, chains, warmup, None)
 
@@ -249,7 +243,7 @@ class NUTS(Sampler):
         return state
 
     def step(self, state: State, *, num_steps: int = 1) -> tuple[State, dict[str, Array]]:
-        """Make `num_steps` transitions.
+        """Return the state after `num_steps` transitions, and statistics.
 
         Parameters
         ----------
@@ -263,8 +257,8 @@ class NUTS(Sampler):
         state : State
         info : dict of (C,) arrays
             Statistics of the last transition: lp, acceptance_rate (mean over the leapfrog steps of
-            the tree), diverging, energy, energy_error (of the state that was drawn), n_steps,
-            tree_depth, reached_max_treedepth, step_size.
+            the tree), diverging, energy, energy_error (of the drawn state), n_steps, tree_depth,
+            reached_max_treedepth, step_size.
         """
         count = checks.integer("NUTS.step", "num_steps", num_steps, minimum=1, maximum=2**39)
         sampler = self._sampler_of(state)

@@ -39,15 +39,13 @@ _lock = threading.Lock()
 
 
 class BackgroundRun:
-    """A run that ``sampler.start(...)`` has begun, in a thread of its own.
+    """A run in a thread of its own, started by :meth:`ribbit.Sampler.start`.
 
-    It computes what ``sampler.sample(...)`` with the same arguments computes, bit for bit. As a
-    context manager it is stopped at the end of the block. Ctrl-C in the main thread is not for it.
-    A target has one such run at a time; runs of several targets share the threads of the native
-    code, and each is slower for it. The end of the process, SIGTERM too, ends it after the step at
-    hand; draws that nobody has taken are lost then, unless they are in a folder (``store=``).
-
-    Made by :meth:`ribbit.Sampler.start`.
+    ``sampler.sample(...)`` with the same arguments gives bit-identical draws. As a context manager
+    it is stopped at the end of the block. Ctrl-C in the main thread does not stop it. A target has
+    one such run at a time. Runs of several targets share the threads of the native code, which
+    slows each down. When the process ends, also by SIGTERM, the run ends after the current step.
+    Draws that you have not taken are then lost, unless they are in a folder (``store=``).
 
     Examples
     --------
@@ -91,16 +89,16 @@ class BackgroundRun:
 
     @property
     def running(self) -> bool:
-        """Whether it goes on."""
+        """Whether the run has not ended yet."""
         return not self._done.is_set()
 
     @property
     def progress(self) -> dict[str, Any]:
-        """How far it is: what a ``progress`` callable of ``sample`` gets, and "running".
+        """The dict that a ``progress`` callable of ``sample`` gets, and "running".
 
-        Among it "phase" ("starting", "fitting" a start, "warmup", "sampling"), "done" and "total"
-        steps (with ``until=`` the total is a guess), "draws" per chain, "acceptance_rate" of each
-        chain, "elapsed" and "eta" in seconds, the time left; None where nobody knows.
+        Keys include "phase" ("starting", "fitting" a start, "warmup", "sampling"), "draws" per
+        chain and "acceptance_rate" of each chain. "done" and "total" count steps (with ``until=``
+        the total is a guess). "elapsed" and "eta" (time left; None if unknown) are in seconds.
         """
         found: dict[str, Any] = {
             "title": self._name,
@@ -123,10 +121,10 @@ class BackgroundRun:
         return found
 
     def draws(self) -> Draws:
-        """Return the draws so far; all of them once the run has ended.
+        """Return the draws so far, or all of them after the end.
 
-        They can be summarised, saved, predicted with and gone on from like any others, with
-        ``complete=False``; the run is not slowed down but for a copy of its running predictions.
+        You can summarise, save and resume them and predict with them like any others; they have
+        ``complete=False``. The run is slowed down only by a copy of its running predictions.
 
         Returns
         -------
@@ -137,7 +135,7 @@ class BackgroundRun:
         RuntimeError
             While the run still finds its start, and in a fork of the process.
         BaseException
-            That of a run which ended before it had any.
+            The exception of a run that ended before it had any draws.
         """
         self._here("draws")
         if not self.running:
@@ -164,12 +162,12 @@ class BackgroundRun:
         Returns
         -------
         Draws
-            With ``complete=False``, where the run had not ended by itself; ``resume=`` goes on.
+            With ``complete=False`` unless the run had ended by itself; ``resume=`` continues them.
 
         Raises
         ------
         RuntimeError
-            When it was stopped before there was a start, and in a fork of the process.
+            If it was stopped before it had a start, and in a fork of the process.
         """
         self._here("stop")
         timeout = _seconds("stop", timeout)
@@ -177,33 +175,33 @@ class BackgroundRun:
         return self._wait("stop", timeout)
 
     def wait(self, timeout: float | None = None) -> Draws:
-        """Wait until the run has ended.
+        """Wait until the run has ended, and return its draws.
 
         Ctrl-C ends the waiting, not the run.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait at most.
+            Longest wait in seconds.
 
         Returns
         -------
         Draws
-            What ``sample`` returns. Its warnings come here, once.
+            As from ``sample``. Its warnings are issued here, once.
 
         Raises
         ------
         TimeoutError
-            When it goes on; nothing is lost.
+            If the run has not ended by then; nothing is lost.
         BaseException
-            Whatever ended the run; its attribute ``draws`` has the draws so far.
+            The exception that ended the run; its attribute ``draws`` has the draws so far.
         """
         self._here("wait")
         return self._wait("wait", _seconds("wait", timeout))
 
     def __repr__(self) -> str:
         if self._pid != os.getpid():
-            return f"BackgroundRun({self._name}: goes on in another process)"
+            return f"BackgroundRun({self._name}: runs in another process)"
         if self.running:
             found = self.progress
             known = "chains" in found
@@ -237,7 +235,7 @@ class BackgroundRun:
     # What the run tells; see `holder.Holder`.
 
     def opened(self, guard: InterruptGuard) -> None:
-        """Take the guard of the run; those of fits and runs inside it are theirs."""
+        """Take the run's guard; fits and runs inside it have their own."""
         if self._guard is None:
             self._guard = guard
             if self._asked:
@@ -250,7 +248,7 @@ class BackgroundRun:
             self._begun.set()
 
     def warned(self, message: str, category: type[RibbitWarning]) -> None:
-        """Keep a warning for who waits."""
+        """Keep a warning until :meth:`wait`."""
         self._warnings.append((message, category))
 
     def _note(self, snapshot: dict[str, Any]) -> None:
@@ -293,7 +291,7 @@ class BackgroundRun:
             found = self.progress
             raise TimeoutError(
                 f"[BackgroundRun.{method}] expected the run to end within {timeout:g} s, got "
-                f"{found['done']} of {found['total']} steps: it goes on"
+                f"{found['done']} of {found['total']} steps: it still runs"
             )
         if not _alive:
             sigterm.put_back()
@@ -331,7 +329,7 @@ class BackgroundRun:
         if self._pid != os.getpid():
             raise RuntimeError(
                 f"[BackgroundRun.{method}] expected the process that started the run, got a fork "
-                "of it: the run goes on there, and its draws come from there"
+                "of it: the run continues there, and its draws come from there"
             )
 
 

@@ -50,7 +50,7 @@ STARTS: dict[str, Any] = {}
 
 
 class Sampler(ABC):
-    """What all samplers share: ``sample``. A subclass gives ``init``, ``step`` and the rest.
+    """Base class of the MCMC samplers, with their common :meth:`sample` and :meth:`start`.
 
     Examples
     --------
@@ -119,7 +119,7 @@ class Sampler(ABC):
 
     @property
     def several(self) -> bool:
-        """Whether `_advance_several` makes several draws in one call."""
+        """Whether one call makes several draws, with `_advance_several`."""
         return False
 
     def _advance_several(
@@ -158,73 +158,62 @@ class Sampler(ABC):
         store: Store | str | os.PathLike[str] | None = None,
         executor: Any = None,
     ) -> Draws:
-        """Run chains and keep their draws.
+        """Run chains and return their draws.
 
-        A draw is decided by (seed, chain id, number of the step) alone: not by threads, progress,
-        thinning, restarts or the other chains (but for ``HMC(trajectory_length="adapt")``, whose
-        warmup compares all chains).
+        A draw depends on (seed, chain id, number of the step) alone. Threads, progress, thinning,
+        restarts and the other chains do not change it. Exception:
+        ``HMC(trajectory_length="adapt")``, whose warmup compares all chains.
 
         Parameters
         ----------
         num_draws : int, optional
-            Draws to keep per chain, D; with `until` the least number of them, else required.
+            Draws D to keep per chain. With `until` this is the smallest number; else required.
         warmup : int, optional
-            Steps before the first kept draw. Default: the sampler's ``default_warmup``, 500
-            (BAOAB: 10,000; MCLMC, whose steps cost one gradient: as many as `num_draws` take, and
-            10,000 at least).
+            Steps before the first kept draw. Default: 500. BAOAB: 10,000. MCLMC: as many steps as
+            the draws take (``num_draws * thin``), at least 10,000.
         thin : int, optional
-            Steps per kept draw; every thin-th step after warmup is kept. Default: the sampler's
-            ``default_thin``, 1 (MCLMC: 20, BAOAB: 50). With a cyclical schedule the default is its
-            cycle: one draw at the end of each, or its ``draws_per_cycle``.
+            Steps per kept draw. Default: 1. MCLMC: 20, BAOAB: 50. With a cyclical schedule: one
+            draw at the end of each cycle, or its ``draws_per_cycle``.
         chains : int or sequence of int, optional
-            How many chains (their ids are 0, 1, ...), or their ids. Default: the rows of `init`,
-            else 4.
+            Number of chains (with ids 0, 1, ...), or their ids. Default: the rows of `init`, else
+            4.
         seed : int
-            64-bit key of all random numbers.
+            64-bit key of all random numbers. Two calls with the same seed give identical draws.
         init : (P,) or (C, P) array, a fit, or "ensemble", optional
-            Start of all chains or of each. "ensemble": a network trained for each chain, with
-            nothing to set; :class:`EnsembleStart` is its long form. A :class:`MeanField` gives a
-            draw for each chain, a :class:`DropoutFit` its weights, an :class:`EnsembleFit` a member
-            for each chain, a :class:`SWAGFit` a draw of each member in turn, a
-            :class:`LaplaceFit` a draw for each. Default: ``target.init`` per chain.
-            Where the target integrates a part out (``marginalize=``), P may leave it out or not:
-            it is not looked at.
+            Start of all chains, or of each. "ensemble" trains a network for each chain
+            (:class:`EnsembleStart` has its options). A fit gives each chain a draw, a member or,
+            for a :class:`DropoutFit`, its weights. Default: ``target.init`` per chain. Parameters
+            that the target integrates out (``marginalize=``) may be left out of P.
         resume : State or Draws, optional
-            Go on from there, bit-exactly. Seed, chains and the planned warmup come from the state
-            (`seed` and `warmup` are not looked at, `chains` and `init` are errors); warmup steps it
-            still owes are done first. The result holds the new draws only.
+            Continue from there, bit-identically to one longer run, after any warmup steps that are
+            left. `seed` and `warmup` are ignored, `chains` and `init` are errors. Returns only the
+            new draws.
         progress : bool or callable, optional
-            None reports long runs, True and False always and never; a callable gets a dict.
+            None shows progress of long runs, True always, False never. A callable gets a dict.
         predict_at : array or tuple (x, y), optional
-            Gather predictive statistics at these inputs while sampling, in ``draws.prediction``.
+            Collect predictions at these inputs while sampling, in ``draws.prediction``.
         save_draws : bool
-            If False, ``draws.positions`` has no draws, and memory does not grow with D. The
-            predictions of evenly spaced draws at `predict_at`, at most 64 MiB, are kept for
-            quantiles, scores and samples of y.
+            False: ``draws.positions`` is empty, and memory does not grow with D. Predictions at
+            `predict_at` keep evenly spaced draws of at most 64 MiB.
         save_warmup : bool
-            Keep positions and statistics of warmup as ``draws.warmup_positions`` and
-            ``draws.warmup_stats``.
+            Keep warmup as ``draws.warmup_positions`` and ``draws.warmup_stats``.
         until : Converged, optional
-            Sample until the draws meet this rule, ``rb.Converged(rhat=1.01, ess=400, at=x)`` say.
-            ``draws.settings["stopped"]`` and the summary say why the run has ended. The draws are
-            the first draws of any longer run. With `resume` only the new draws are checked.
+            Sample until the draws meet this rule, such as ``rb.Converged(rhat=1.01, ess=400)``.
+            ``draws.settings["stopped"]`` says why the run ended. With `resume` only the new draws
+            are checked.
         max_draws : int, optional
-            With `until`: draws per chain after which the run ends anyway, default 100,000. No
-            memory is taken before it is needed.
+            With `until`: the largest number of draws per chain, default 100,000.
         max_seconds : float, optional
-            End the run after the step during which this time, counted from the call, is over, with
-            ``complete=False``.
+            End the run after the step in which this time since the call is over.
         store : path or Store, optional
-            A folder that draws and a checkpoint go to as they come; ``draws.positions`` is read
-            from there. Calling the same line again goes on where it stopped, with the bits of a run
-            that never did. Needs ``pip install "ribbit[store]"``.
+            Folder for draws and a checkpoint, written during the run; ``draws.positions`` is read
+            from there. The same call again resumes an interrupted run, bit-identically. Needs ``pip
+            install "ribbit[store]"``.
         executor : object with submit, or callable, optional
-            Workers that move the chains, the same bits: ``concurrent.futures.ProcessPoolExecutor``,
-            loky's, ``dask_client.get_executor()``, ``mpi4py.futures.MPIPoolExecutor``. A callable
-            makes one, is called again when a worker's end has broken it, and it is shut down at the
-            end. The target must be one that can be pickled, on NumPy arrays; each worker gets it
-            once. Chains go in as many groups as the executor has workers, where it tells, and each
-            uses its share of the cores. Draws, predictions, progress and folders stay here.
+            Workers that move groups of chains, with bit-identical draws:
+            ``concurrent.futures.ProcessPoolExecutor``, loky's, ``dask_client.get_executor()`` or
+            ``mpi4py.futures.MPIPoolExecutor``. A callable makes an executor, and a new one if a
+            worker died. The target must be on NumPy arrays and support pickle.
 
         Returns
         -------
@@ -236,18 +225,18 @@ class Sampler(ABC):
         TypeError, ValueError
             For bad arguments or a bad start, before any work.
         SystemExit
-            After SIGTERM, where it would have killed the process: status 143.
+            With status 143, after a SIGTERM that would have killed the process.
 
         Warns
         -----
         ConvergenceWarning
-            If the outcome of ``draws.summary()`` is "not converged" (10 draws per chain or more),
-            or the run ended before it met `until`.
+            If the outcome of ``draws.summary()`` is "not converged" (with at least 10 draws per
+            chain), or if the run ended before it met `until`.
 
         Notes
         -----
-        Every exception that ends a run once it has begun, those of a callable or of a signal too,
-        carries the draws so far as its attribute ``draws``; ``resume=error.draws`` goes on.
+        An exception that ends a run after its start, also one from a callable or a signal, carries
+        the draws so far as its attribute ``draws``; ``resume=error.draws`` continues.
         """
         inner = self._sampler_of(resume)
         if inner is not self:
@@ -415,14 +404,15 @@ class Sampler(ABC):
                 return run.complete(name, guard, progress, max_seconds)
 
     def start(self, num_draws: int | None = None, **options: Any) -> BackgroundRun:
-        """Begin a run in the background, so that the program, or the notebook, goes on.
+        """Start a run in the background and return at once.
 
         Parameters
         ----------
         num_draws : int, optional
+            As for :meth:`sample`.
         **options
-            As for :meth:`sample`. ``progress=None`` is silent here (``run.progress`` tells), True
-            prints a plain line every five seconds, a callable is called in the run's thread.
+            As for :meth:`sample`. ``progress=None`` is silent here (see ``run.progress``), True
+            prints a plain line every five seconds. A callable runs in the run's thread.
 
         Returns
         -------
@@ -432,8 +422,8 @@ class Sampler(ABC):
         Raises
         ------
         TypeError, ValueError, MemoryError
-            For unknown options, and for bad arguments where they are found within a second, else
-            by ``run.wait()``; for a target that has a run in the background.
+            For unknown options, for bad arguments found within a second (later ones are raised by
+            ``run.wait()``), and if the target already has a run in the background.
 
         Examples
         --------
@@ -538,8 +528,8 @@ class Sampler(ABC):
         if isinstance(init, Draws):
             raise TypeError(
                 f"[{name}] expected init as positions, a fit or 'ensemble', got Draws: "
-                "resume=draws goes on with a run, init=draws.positions[:, -1] begins another where "
-                "it ended"
+                "resume=draws continues a run, init=draws.positions[:, -1] starts another where it "
+                "ended"
             )
         if callable(getattr(init, "_starts", None)):
             init = starts(name, init, ids, seed)

@@ -26,8 +26,8 @@ _INSISTS = 1.0  # seconds after which asking again means: whatever the other ran
 
 
 def way_on(store: Any | None) -> str | None:
-    """Say how a run in a folder goes on; None for one in memory."""
-    return None if store is None else f"the same line goes on, with store={str(store.folder)!r}"
+    """Say how to resume a run in a folder; None for one in memory."""
+    return None if store is None else f"the same call resumes, with store={str(store.folder)!r}"
 
 
 class InterruptGuard:
@@ -173,7 +173,7 @@ class Carrying:
         self._function, self._attribute = function, attribute
         self._done, self._guard = done, guard
         self._resume = resume or (
-            f"catch the SystemExit and save error.{attribute}, resume=error.{attribute} goes on"
+            f"catch the SystemExit and save error.{attribute}, resume=error.{attribute} continues"
         )
 
     def __enter__(self) -> Self:
@@ -196,7 +196,7 @@ class Carrying:
             setattr(leaving, self._attribute, value)
             leaving.add_note(
                 f"[{self._function}] ended after {words}: they are in `.{self._attribute}` of this "
-                f"exception (go on with resume=error.{self._attribute})"
+                f"exception (continue with resume=error.{self._attribute})"
             )
             if self._guard.terminated:
                 self._say(words)

@@ -127,9 +127,9 @@ def check_resume(function: str, resume: object) -> None:
         return
     hint = ""
     if isinstance(resume, str | os.PathLike):
-        hint = ": resume=rb.load(path) goes on with saved draws, or with the run in a folder"
+        hint = ": resume=rb.load(path) continues saved draws, or the run in a folder"
     elif callable(getattr(resume, "_starts", None)):
-        hint = ": a fit is where chains start, init=fit"
+        hint = ": chains start at a fit with init=fit"
     raise TypeError(
         f"[{function}] expected resume as Draws or a state, got {checks.summary(resume)}{hint}"
     )
@@ -142,8 +142,8 @@ def same_kind(function: str, density: Density, position: Array) -> None:
         hint = ""
         if getattr(density.target, "marginal", None) is not None or density.full_dim != density.dim:
             hint = (
-                ": of the two samplers one integrates the last layer out. HMC and NUTS do where no "
-                "step, length or mass is given and it pays; Posterior(marginalize=) says it for all"
+                ": one of the two samplers integrates the last layer out. HMC and NUTS do so if no "
+                "step, length or mass is given and it pays; Posterior(marginalize=) decides for all"
             )
         raise ShapeError(
             f"[{function}] expected a state of dim {density.dim}, got {position.shape[1]}{hint}"
@@ -174,9 +174,9 @@ def same_target(function: str, density: Density, before: dict[str, str] | None) 
         name = other[0]
         raise ValueError(
             f"[{function}] expected a state of the same {name}, got one of {before[name]} where "
-            f"{now[name]} computes: the draws would not be those of one run. RIBBIT_ISA="
-            f"{before[name]} in the environment goes on with the same bits where the processor has "
-            "it; init=state.position starts another run here"
+            f"{now[name]} computes: rounding would change within one run. RIBBIT_ISA="
+            f"{before[name]} in the environment continues it bit-identically if the processor "
+            "supports it; init=state.position starts another run here"
         )
     if other:
         raise ValueError(

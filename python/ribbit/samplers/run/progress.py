@@ -261,7 +261,7 @@ class Progress:
                     sink.abort()
             warn(
                 "[progress] expected to write to standard error, got "
-                f"{type(error).__name__} ({error}): the run goes on in silence",
+                f"{type(error).__name__} ({error}): the run continues without progress",
             )
 
 

@@ -160,7 +160,7 @@ class Run:
         self.ranks = ranks
         self.origin, self.found, self.begin = origin, found or {}, begin
         self.watch, self.store = watch, store
-        self.way_on = way_on(store) if followed is None else "the same line goes on"
+        self.way_on = way_on(store) if followed is None else "the same call resumes"
         self.lock = threading.Lock()
         self.reserve: Callable[[], float] = (lambda: 0.0) if store is None else store.reserve
         self.ended = "running"
@@ -495,14 +495,14 @@ class Run:
         if interrupted and not guard.asked:
             warn(
                 f"[{name}] interrupted after {self.kept} of {self.num_draws} draws per chain; "
-                f"returning these ({self.way_on or 'go on with resume=draws'})",
+                f"returning these ({self.way_on or 'continue with resume=draws'})",
             )
         state = self.state
         if self.kept == 0 < self.num_draws and not interrupted:
             warn(
                 f"[{name}] expected at least one draw within max_seconds, got none: the run ended "
                 f"after {state.step} steps, {max(0, state.warmup - state.step)} of warmup to go "
-                f"({self.way_on or 'go on with resume=draws'})",
+                f"({self.way_on or 'continue with resume=draws'})",
             )
         if interrupted:
             return self._pack()

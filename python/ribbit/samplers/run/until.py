@@ -45,31 +45,32 @@ _PENDING = 1 << 20  # bytes of positions that wait to be predicted with
 
 @dataclass(frozen=True, eq=False)
 class Converged:
-    """A rule for ``sample(until=...)``: go on until the chains agree.
+    """A rule for ``sample(until=...)``: sample until the chains agree.
 
     The run ends when :meth:`ribbit.Draws.summary` says "converged" or "predictions converged,
-    weights did not", and R-hat and effective draws reach the limits below (the defaults are those
-    of Vehtari et al. 2021, Bayesian Analysis 16, 667-718). Limits looser than R-hat 1.05 and 100
-    effective draws have no effect. The run looks after so many draws, each
-    time a quarter more, and never by the clock, so that the same call ends after the same draw.
-    Looking often makes a lucky pass likelier than looking once; `ess` guards against it.
+    weights did not", and R-hat and effective draws (ESS) reach the limits below. The defaults are
+    from Vehtari et al. (2021, Bayesian Analysis 16, 667-718). Limits looser than R-hat 1.05 and 100
+    effective draws have no effect. The run checks after fixed numbers of draws, each a quarter
+    larger, so that the same call ends after the same draw. Frequent checks raise the chance of a
+    lucky pass; `ess` guards against it.
 
     Parameters
     ----------
     rhat : float
-        The largest R-hat (rank-normalised, split chains; nested if chains shared starts) that any
-        monitored quantity may have. Above 1.
+        Largest R-hat of any monitored quantity (rank-normalised, split chains; nested if chains
+        shared starts). Above 1.
     ess : float
-        The smallest number of effective draws, bulk or tail, that any may have, in all chains.
+        Smallest number of effective draws, bulk or tail, of any monitored quantity, in all chains
+        together.
     at : (N, ...) array, optional
-        Inputs whose predictions are monitored: all of up to 32 values, of more some, evenly spaced.
+        Inputs whose predictions are monitored: up to 32 values, else 32 evenly spaced ones.
         Default: some training inputs and points between them; without data, inputs of
         ``predict_at``; for a density without predictions, up to 128 parameters.
 
     Raises
     ------
     TypeError, ValueError
-        For limits that are no numbers or out of range.
+        For limits that are not numbers or out of range.
 
     Examples
     --------

@@ -203,16 +203,16 @@ class Workers:
         """
         if self._make is None:
             error.add_note(
-                f"[{self._function}] the executor broke and takes no more tasks. Given a callable "
-                "that makes one, such as executor=lambda: ProcessPoolExecutor(4), the run would "
-                "have gone on with another"
+                f"[{self._function}] the executor broke and takes no more tasks. With a callable "
+                "that makes executors, such as executor=lambda: ProcessPoolExecutor(4), the run "
+                "continues with a new one"
             )
             raise error
         self._broken += 1
         if self._broken > 1 and not self._begun:
             error.add_note(
-                f"[{self._function}] two executors broke before a task came back. Where processes "
-                "begin by importing the script (spawn, forkserver), what it runs has to stand "
+                f"[{self._function}] two executors broke before a task came back. If processes "
+                "begin by importing the script (spawn, forkserver), put the code that it runs "
                 "under if __name__ == '__main__':"
             )
             raise error

@@ -29,60 +29,55 @@ _COOLING = 15.0
 
 
 class BAOAB(Stepping, Sampler):
-    """Kinetic Langevin dynamics with minibatches whose order is gone through there and back.
+    """Kinetic Langevin dynamics with symmetric minibatches.
 
-    Positions move along velocities u, which gradients kick and noise refreshes. A step of size h,
-    with s the scales of the parameters, g the gradient of the log density estimated on a minibatch
-    (likelihood scaled by N/n), a the friction and xi standard normal, is
+    Positions theta move along velocities u, which gradients kick and noise refreshes. A step of
+    size h, with scales s of the parameters, the gradient g of the log density estimated on a
+    minibatch (likelihood scaled by N/n), friction a and standard normal xi, is
 
         u += h s g; theta += (h/2) s u; u = exp(-a h) u + sqrt(1 - exp(-2 a h)) xi;
         theta += (h/2) s u
 
-    which is the BAOAB splitting of Leimkuhler and Matthews (2013) seen where it takes gradients.
-    There is no accept step. With all rows in every batch a Gaussian's positions are sampled
-    exactly at every stable h, other targets with an error of order h^2. With minibatches a random
-    order of the rows is cut into batches that are used forwards, then backwards (the symmetric
-    minibatch splitting of Paulin, Whalley, Chada and Leimkuhler 2025), so that their noise cancels
-    but for order h^2, where batches drawn afresh heat the chain by order h. Their UBU in place of
-    BAOAB has the same noise of minibatches, needs twice the normals, and is not exact on Gaussians.
+    This is the BAOAB splitting (Leimkuhler and Matthews 2013), observed at the points where it
+    takes gradients. There is no accept step. With all rows in every batch, positions of a Gaussian
+    are exact for every stable h. Other targets have an error of order h^2. With minibatches, a
+    random order of batches is used forwards, then backwards (Paulin, Whalley, Chada and Leimkuhler
+    2025). Their noise then cancels up to order h^2; independent batches would heat the chain by
+    order h.
 
-    A step costs one gradient of a minibatch, and a draw every step would hardly differ from the
-    last: ``warmup`` and ``thin`` of :meth:`sample` are 10,000 and 50 steps where none are given.
-    In the first three quarters of warmup the friction is 15 times as large, so that chains come
-    down from where they start.
+    A step costs one gradient of a minibatch, and consecutive steps hardly differ. So :meth:`sample`
+    has the defaults ``warmup=10_000`` and ``thin=50``. In the first three quarters of warmup the
+    friction is 15 times as large, so that chains descend from their starts.
 
     Parameters
     ----------
     target
-        A :class:`ribbit.protocols.LogDensity`; with ``num_rows`` for minibatches.
+        A :class:`ribbit.protocols.LogDensity`, with ``num_rows`` for minibatches.
     step_size : float or "auto"
-        h, a time, times the schedule's factor. Without scales eps of SGHMC is h^2. "auto": found
-        by short pilot runs, a second or so on small networks, as the largest power of two whose
-        minibatches add at most 2 % of P/2 to the mean energy of all rows, minus the log density:
-        what friction has to take away is how fast the total energy grows without it. It depends on
-        the target, the options and the seed alone, and starts at ``target.init``;
-        ``draws.summary()`` has a line that says what was found.
+        h, a time, multiplied by the schedule. Without scales, h^2 corresponds to the step size of
+        :class:`SGHMC`. "auto": found by short pilot runs (about a second on small networks) from
+        ``target.init``: the largest power of two at which minibatches add at most 2 % of P/2 to the
+        mean energy. It depends on target, options and seed alone; ``draws.summary()`` shows it.
     friction : float
-        a, per unit of that time. In units of the prior's scales the directions that the data say
-        nothing of have frequency 1, and 2 damps them critically: what is slowest mixes fastest.
-        Larger: less heat from minibatches.
+        a, per unit of time. In units of the prior's scales, 2 damps directions critically that the
+        data do not determine, so they mix fastest. Larger values reduce the heat of minibatches.
     batch_size : int or None
-        The most rows per step, drawn without replacement; a sweep of 2 ceil(N / batch_size) steps
-        takes every row twice. Batches differ by one row at most; each is scaled by its own N/n.
-        None: all rows, as the default is where there are fewer.
+        Largest number of rows per step, drawn without replacement. A sweep of 2 ceil(N /
+        batch_size) steps uses every row twice. Batches differ by at most one row; each is scaled by
+        its own N/n. None: all rows, also if there are fewer than the default.
     inverse_mass_matrix : (P,) array or "prior", optional
-        Diagonal, s^2. "prior": the variance of the tempered prior, prior_sd^2 * temperature; the
-        default where the target has ``prior_sd``, else ones.
+        s^2. "prior": the variance of the tempered prior, prior_sd^2 * temperature. Default: "prior"
+        if the target has ``prior_sd``, else ones.
     schedule : Schedule, optional
-        Of :mod:`ribbit.schedules`; constant when absent.
+        From :mod:`ribbit.schedules`. Default: constant.
     track_lp : bool
-        Evaluate the log density on all rows at every draw, for ``stats["lp"]``; NaN otherwise.
+        Evaluate the log density on all rows at every draw, for ``stats["lp"]``; else NaN.
 
     Raises
     ------
     TypeError, ValueError
-        For arguments of another kind or out of range, a batch larger than the data, a target with
-        Dropout layers.
+        For arguments of the wrong type or out of range, a batch larger than the data, or a target
+        with Dropout layers.
 
     Examples
     --------
@@ -156,7 +151,7 @@ class BAOAB(Stepping, Sampler):
         chains: npt.ArrayLike | None = None,
         warmup: int = 0,
     ) -> StochasticState:
-        """Start chains at given positions.
+        """Return a state with the chains at given positions.
 
         Parameters
         ----------
@@ -167,7 +162,7 @@ class BAOAB(Stepping, Sampler):
         chains : (C,) ids, optional
             Ids of the chains, default 0..C-1.
         warmup : int
-            Steps of warmup, in three quarters of which chains come down under more friction.
+            Steps of warmup. The first three quarters have more friction.
 
         Returns
         -------
@@ -176,6 +171,6 @@ class BAOAB(Stepping, Sampler):
         Raises
         ------
         TypeError, ValueError
-            For a wrong kind or shape, and for a position without a finite log density and gradient.
+            For a wrong type or shape, or a position without a finite log density and gradient.
         """
         return self._init("BAOAB.init", position, seed, chains, warmup, None)

@@ -25,36 +25,35 @@ __all__ = ["SGHMC"]
 class SGHMC(Stepping, Sampler):
     """Stochastic gradient Hamiltonian Monte Carlo in its friction form (Chen et al. 2014, eq. 15).
 
-    Every step is v = (1 - a) v + eps g + sqrt(2 a eps) xi; theta += v, with g the gradient of the
-    log density estimated on a minibatch (likelihood scaled by N/n), a the friction and xi standard
-    normal; their estimate of the gradient noise is zero. There is no accept step: the law it
-    samples differs from the target by the discretisation and by the noise of the minibatches.
-    The sd of v is sqrt(eps): where a schedule changes eps, v is moved by the root of the ratio
-    (without it theta would be up to twice as wide in variance behind a cosine).
+    Every step is v = (1 - a) v + eps g + sqrt(2 a eps) xi; theta += v. Here g is the gradient of
+    the log density estimated on a minibatch (likelihood scaled by N/n), a the friction and xi
+    standard normal. The estimate of the gradient noise is zero. There is no accept step: the draws
+    are biased by the step size and by the noise of the minibatches. The sd of v is sqrt(eps). If a
+    schedule changes eps, v is multiplied by the root of the ratio.
 
     Parameters
     ----------
     target
-        A :class:`ribbit.protocols.LogDensity`; with ``num_rows`` for minibatches.
+        A :class:`ribbit.protocols.LogDensity`, with ``num_rows`` for minibatches.
     step_size : float or "auto"
-        eps, times the schedule's factor. A step of SGLD with step size 2 eps / a moves as far.
+        eps, multiplied by the schedule. SGLD with step size 2 eps / a moves as far per step.
         "auto": found by short pilot runs, as for :class:`SGLD`.
     friction : float
         a, in (0, 1).
     batch_size : int or None
-        The most rows per step, drawn without replacement within an epoch of ceil(N / batch_size)
-        batches that differ by one row at most; each is scaled by its own N/n. None: all rows, as
-        the default is where there are fewer.
+        Largest number of rows per step, drawn without replacement within an epoch of ceil(N /
+        batch_size) batches. Batches differ by at most one row; each is scaled by its own N/n. None:
+        all rows, also if there are fewer than the default.
     schedule : Schedule, optional
-        Of :mod:`ribbit.schedules`; constant when absent.
+        From :mod:`ribbit.schedules`. Default: constant.
     track_lp : bool
-        Evaluate the log density on all rows at every draw, for ``stats["lp"]``; NaN otherwise.
+        Evaluate the log density on all rows at every draw, for ``stats["lp"]``; else NaN.
 
     Raises
     ------
     TypeError, ValueError
-        For arguments of another kind or out of range, a batch larger than the data, a target with
-        Dropout layers.
+        For arguments of the wrong type or out of range, a batch larger than the data, or a target
+        with Dropout layers.
 
     Examples
     --------
@@ -108,7 +107,7 @@ class SGHMC(Stepping, Sampler):
         chains: npt.ArrayLike | None = None,
         warmup: int = 0,
     ) -> StochasticState:
-        """Start chains at given positions.
+        """Return a state with the chains at given positions.
 
         Parameters
         ----------
@@ -119,7 +118,7 @@ class SGHMC(Stepping, Sampler):
         chains : (C,) ids, optional
             Ids of the chains, default 0..C-1.
         warmup : int
-            Steps of warmup; SGHMC adapts nothing in them.
+            Steps of warmup. SGHMC adapts nothing in them.
 
         Returns
         -------
@@ -128,6 +127,6 @@ class SGHMC(Stepping, Sampler):
         Raises
         ------
         TypeError, ValueError
-            For a wrong kind or shape, and for a position without a finite log density and gradient.
+            For a wrong type or shape, or a position without a finite log density and gradient.
         """
         return self._init("SGHMC.init", position, seed, chains, warmup, None)

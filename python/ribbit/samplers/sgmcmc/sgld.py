@@ -25,42 +25,39 @@ __all__ = ["SGLD"]
 class SGLD(Stepping, Sampler):
     """Stochastic gradient Langevin dynamics (Welling and Teh 2011, eq. 4).
 
-    Every step is theta += (eps/2) g + sqrt(eps) xi, with g the gradient of the log density
-    estimated on a minibatch (likelihood scaled by N/n) and xi standard normal. There is no accept
-    step: the law it samples differs from the target by the discretisation and by the noise of the
-    minibatches, both vanishing with eps.
+    Every step is theta += (eps/2) g + sqrt(eps) xi, with the gradient g of the log density
+    estimated on a minibatch (likelihood scaled by N/n) and standard normal xi. There is no accept
+    step: the draws are biased by the step size and by the noise of the minibatches. Both errors
+    vanish as eps goes to 0.
 
     Parameters
     ----------
     target
-        A :class:`ribbit.protocols.LogDensity`; with ``num_rows`` for minibatches.
+        A :class:`ribbit.protocols.LogDensity`, with ``num_rows`` for minibatches.
     step_size : float or "auto"
-        eps, times the schedule's factor. "auto": found by short pilot runs, a second or so on small
-        networks, as the largest power of two (times the prior's mean variance) under which the mean
-        energy of all rows, minus the log density, exceeds that under a quarter of it by at most 2 %
-        of P/2, the energy of a Gaussian. It depends on the target, the options and the seed alone,
-        and starts at ``target.init``; ``draws.summary()`` has a line that says what was found.
-        Not with a preconditioner, which moves in warmup.
+        eps, multiplied by the schedule. "auto": found by short pilot runs (about a second on small
+        networks) from ``target.init``. It is the largest power of two (times the prior's mean
+        variance) with a mean energy at most 2 % of P/2 above the mean energy at a quarter of the
+        step size. It depends on target, options and seed alone; ``draws.summary()`` shows it. Not
+        with a preconditioner, which moves in warmup.
     batch_size : int or None
-        The most rows per step, drawn without replacement within an epoch of ceil(N / batch_size)
-        batches that differ by one row at most; each is scaled by its own N/n. None: all rows, as
-        the default is where there are fewer.
+        Largest number of rows per step, drawn without replacement within an epoch of ceil(N /
+        batch_size) batches. Batches differ by at most one row; each is scaled by its own N/n. None:
+        all rows, also if there are fewer than the default.
     preconditioner : "rmsprop", optional
-        theta += (eps/2) (G g + Gamma) + sqrt(eps G) xi with the diagonal
-        G = 1 / (1e-5 + sqrt(V)), V = 0.99 V + 0.01 (g/N)^2 (Li et al. 2016, section 3). V moves
-        during warmup only and is then kept. With it G does not depend on theta, so the correction
-        term Gamma_i = sum_j dG_ij/dtheta_j is zero for every draw that is kept; implementations
-        that let V move for ever leave out a Gamma that is not zero.
+        theta += (eps/2) (G g + Gamma) + sqrt(eps G) xi with the diagonal G = 1 / (1e-5 + sqrt(V)),
+        V = 0.99 V + 0.01 (g/N)^2 (Li et al. 2016, section 3). V moves during warmup only. For kept
+        draws G is constant, so the correction term Gamma_i = sum_j dG_ij/dtheta_j is zero.
     schedule : Schedule, optional
-        Of :mod:`ribbit.schedules`; constant when absent.
+        From :mod:`ribbit.schedules`. Default: constant.
     track_lp : bool
-        Evaluate the log density on all rows at every draw, for ``stats["lp"]``; NaN otherwise.
+        Evaluate the log density on all rows at every draw, for ``stats["lp"]``; else NaN.
 
     Raises
     ------
     TypeError, ValueError
-        For arguments of another kind or out of range, a batch larger than the data, a target with
-        Dropout layers.
+        For arguments of the wrong type or out of range, a batch larger than the data, or a target
+        with Dropout layers.
 
     Examples
     --------
@@ -123,7 +120,7 @@ class SGLD(Stepping, Sampler):
         chains: npt.ArrayLike | None = None,
         warmup: int = 0,
     ) -> StochasticState:
-        """Start chains at given positions.
+        """Return a state with the chains at given positions.
 
         Parameters
         ----------
@@ -134,7 +131,7 @@ class SGLD(Stepping, Sampler):
         chains : (C,) ids, optional
             Ids of the chains, default 0..C-1.
         warmup : int
-            Steps during which the preconditioner moves.
+            Steps of warmup, in which the preconditioner moves.
 
         Returns
         -------
@@ -143,6 +140,6 @@ class SGLD(Stepping, Sampler):
         Raises
         ------
         TypeError, ValueError
-            For a wrong kind or shape, and for a position without a finite log density and gradient.
+            For a wrong type or shape, or a position without a finite log density and gradient.
         """
         return self._init("SGLD.init", position, seed, chains, warmup, None)

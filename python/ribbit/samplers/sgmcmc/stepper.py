@@ -239,9 +239,9 @@ class Stepper:
             found = state.step_size
             if found is None or not (found == found[0]).all():
                 raise ValueError(
-                    f"[{function}] expected a state with the one step size that a pilot found, got "
-                    f"{'none' if found is None else 'several'}: step_size='auto' goes on with its "
-                    "own runs (give the number, or start anew with init=state.position)"
+                    f"[{function}] expected a state with one step size that pilot runs found, got "
+                    f"{'none' if found is None else 'several'}: step_size='auto' resumes only its "
+                    "own runs (give the number, or start again with init=state.position)"
                 )
         elif state.step_size is not None:
             state = dataclasses.replace(state, step_size=None)  # this sampler's own
@@ -440,7 +440,7 @@ def _finite(
 
 
 class Stepping:
-    """The part of a `Sampler` that a `Stepper` does; a base beside it."""
+    """Base class, next to `Sampler`, for samplers whose steps a `Stepper` makes."""
 
     statistics: ClassVar[dict[str, str]] = {"lp": "float64", "step_size": "float64"}
 
@@ -451,7 +451,7 @@ class Stepping:
     def step(
         self, state: StochasticState, *, num_steps: int = 1
     ) -> tuple[StochasticState, dict[str, Array]]:
-        """Make `num_steps` steps in native code.
+        """Return the state after `num_steps` steps, and statistics.
 
         Parameters
         ----------
@@ -469,7 +469,7 @@ class Stepping:
         Raises
         ------
         NonFiniteError
-            When a parameter is not finite any more; carries the last finite state.
+            If a parameter becomes infinite or NaN; carries the last finite state.
         """
         name = f"{type(self).__name__}.step"
         count = checks.integer(name, "num_steps", num_steps, minimum=1, maximum=2**39)
@@ -522,7 +522,7 @@ class Stepping:
 
     @property
     def several(self) -> bool:
-        """Whether a call makes several draws."""
+        """Whether one call makes several draws."""
         return self._stepper.several
 
     def _advance_several(
