@@ -70,7 +70,7 @@ def load(path: str | os.PathLike[str], *, rescue: bool = False) -> Draws | Fit:
     MemoryError
         If the arrays of a file do not fit into the memory that is free.
     ImportError
-        For a folder, without ``pip install "ribbit[store]"``.
+        For a folder, without zarr (extra ``store``).
 
     Examples
     --------

@@ -2,7 +2,7 @@
 
 A network of Ribbit stands inside a model as ``numpyro.factor("network", log_density(weights))``,
 with `log_density` of :func:`ribbit.jax.jax_log_density`. ``import ribbit.numpyro`` needs
-``pip install "ribbit[numpyro]"``. Shapes: C chains, D draws, P = dim parameters.
+NumPyro (extra ``numpyro``). Shapes: C chains, D draws, P = dim parameters.
 """
 
 from __future__ import annotations

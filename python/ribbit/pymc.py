@@ -2,7 +2,7 @@
 
 The released PyMC (5.28) takes no sampler of others: ``pm.sample(nuts_sampler=...)`` knows four
 names. So a model is sampled by Ribbit through :func:`from_pymc`, and not through ``pm.sample``.
-``import ribbit.pymc`` needs ``pip install "ribbit[pymc]"``. Shapes: C chains, D draws, P = dim
+``import ribbit.pymc`` needs PyMC 5 (extra ``pymc``). Shapes: C chains, D draws, P = dim
 parameters.
 """
 

@@ -1,6 +1,6 @@
 """JAX: log densities of Ribbit inside compiled programs, and those of JAX as targets of Ribbit.
 
-``import ribbit.jax`` needs ``pip install "ribbit[jax]"``; nothing of it is imported by
+``import ribbit.jax`` needs JAX (extra ``jax``); nothing of it is imported by
 ``import ribbit``.
 """
 

@@ -347,7 +347,7 @@ class Draws:
         Raises
         ------
         ImportError
-            Without arviz-base: ``pip install "ribbit[arviz]"``.
+            Without arviz-base (extra ``arviz``).
         TypeError, ValueError
             For data as in :meth:`predict`, for x without y, and for data where the draws were not
             kept or the target has no predictions.

@@ -1,6 +1,6 @@
 """Estimators of scikit-learn over Ribbit's networks; imported only when asked for.
 
-Needs ``pip install "ribbit[sklearn]"``.
+Needs scikit-learn 1.6 or newer (extra ``sklearn``).
 
 >>> from ribbit.sklearn import BNNClassifier, BNNRegressor
 """

@@ -71,7 +71,7 @@ class BNNRegressor(RegressorMixin, BNN):
         :class:`ribbit.MCLMC`.
     store : path, optional
         A folder of the run: the same fit goes on where it stopped. Needs
-        ``pip install "ribbit[store]"``.
+        zarr (extra ``store``).
     max_seconds : float, optional
         Of chains: end after this time, with what there is.
     random_state : int, RandomState or None

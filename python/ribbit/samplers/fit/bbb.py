@@ -195,7 +195,7 @@ class BBB:
             As for :meth:`ribbit.HMC.sample`.
         store : path or Store, optional
             A folder for checkpoints: calling the same line again goes on where it stopped, bit for
-            bit. Needs ``pip install "ribbit[store]"``.
+            bit. Needs zarr (extra ``store``).
 
         Returns
         -------

@@ -136,7 +136,7 @@ class DeepEnsemble:
             As for :meth:`ribbit.HMC.sample`.
         store : path or Store, optional
             A folder for checkpoints: calling the same line again goes on where it stopped, bit for
-            bit. Needs ``pip install "ribbit[store]"``.
+            bit. Needs zarr (extra ``store``).
         executor : object with submit, or callable, optional
             Workers that train the members, the same bits; as for :meth:`ribbit.HMC.sample`.
             History, progress and checkpoints stay here.

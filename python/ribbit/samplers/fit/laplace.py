@@ -214,7 +214,7 @@ class LaplaceApproximation:
         store : path or Store, optional
             A folder for checkpoints of the training, and of the fit at the end: calling the same
             line again goes on where it stopped, bit for bit; the curvature is computed anew. Needs
-            ``pip install "ribbit[store]"``, and epochs.
+            zarr (extra ``store``), and epochs.
 
         Returns
         -------

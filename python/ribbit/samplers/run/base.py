@@ -217,7 +217,7 @@ class Sampler(ABC):
         store : path or Store, optional
             A folder that draws and a checkpoint go to as they come; ``draws.positions`` is read
             from there. Calling the same line again goes on where it stopped, with the bits of a run
-            that never did. Needs ``pip install "ribbit[store]"``.
+            that never did. Needs zarr (extra ``store``).
         executor : object with submit, or callable, optional
             Workers that move the chains, the same bits: ``concurrent.futures.ProcessPoolExecutor``,
             loky's, ``dask_client.get_executor()``, ``mpi4py.futures.MPIPoolExecutor``. A callable
