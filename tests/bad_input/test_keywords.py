@@ -62,8 +62,16 @@ CASES = {
     "[SWAG.fit] expected learning_rate= in SWAG(...), got learning_rate=": (
         lambda: rb.SWAG(TARGET).fit(3, learning_rate=0.1)
     ),
-    "[Normal] expected 1 argument without a name (scale), got 2: "
-    "fan_in=, per=, mean= by name": lambda: rb.Normal(0.0, 1.0),
+    "[Normal] expected 1 argument without a name (scale), got 2: the first argument is the "
+    "standard deviation; the mean is 0, or mean= by name": lambda: rb.Normal(0.0, 1.0),
+    "[Laplace] expected 1 argument without a name (scale), got 2: the first argument is the scale; "
+    "the prior is centred at 0": lambda: rb.Laplace(0.0, 1.0),
+    "[StudentT] expected 2 arguments without a name (df, scale), got 3: the arguments are df and "
+    "scale, in this order; the prior is centred at 0": lambda: rb.StudentT(3.0, 0.0, 1.0),
+    "[HalfNormal] expected 1 argument without a name (scale), got 2: the first argument is the "
+    "scale, the only one": lambda: rb.HalfNormal(0.0, 1.0),
+    "[Gaussian] expected 1 argument without a name (scale), got 2: the first argument is the sd of "
+    "the noise; its mean is 0": lambda: rb.Gaussian(0.0, 0.1),
     "[Normal] expected mean=, scale=, got loc=, sigma=": lambda: rb.Normal(loc=0.0, sigma=1.0),
     "[StudentT] expected df=, got nu=": lambda: rb.StudentT(nu=3.0, scale=1.0),
     "[Gaussian] expected scale=, got sigma=": lambda: rb.Gaussian(sigma=0.3),

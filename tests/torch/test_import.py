@@ -2,6 +2,7 @@
 
 import importlib
 
+import numpy as np
 import pytest
 
 import ribbit as rb
@@ -37,3 +38,20 @@ def test_a_directory_of_names_imports_nothing():
     assert not set(NAMES) & set(dir(rb))
     with pytest.raises(AttributeError, match="has no attribute 'tensorflow'"):
         rb.tensorflow  # noqa: B018
+
+
+def test_a_module_as_model_or_target_is_sent_to_torch_posterior():
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
+
+    class Net(torch.nn.Sequential):
+        pass
+
+    x, y = np.zeros((4, 1)), np.zeros(4)
+    terms = {"prior": rb.Normal(1.0), "likelihood": rb.Gaussian()}
+    for standardize in (False, True):
+        with pytest.raises(TypeError, match=r"model as a Model, got .*Net: rb\.torch\.posterior\("):
+            rb.Posterior(Net(torch.nn.Linear(1, 1)), x, y, standardize=standardize, **terms)
+    with pytest.raises(TypeError, match=r"got .*Net: rb\.torch\.posterior\("):
+        rb.HMC(Net(torch.nn.Linear(1, 1)))
+    with pytest.raises(TypeError, match=r"got function: .*rb\.jax\.from_jax.*rb\.torch\.posterior"):
+        rb.Posterior(lambda theta: theta.sum(), x, y, **terms)

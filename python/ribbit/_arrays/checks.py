@@ -31,6 +31,7 @@ __all__ = [
     "data",
     "finite",
     "float_dtype",
+    "foreign",
     "fraction",
     "integer",
     "integer_array",
@@ -49,6 +50,7 @@ __all__ = [
     "seed",
     "summary",
     "unmasked",
+    "widths",
 ]
 
 
@@ -101,6 +103,19 @@ def known_class(
         f"[{function}] expected {name} as {expected}, got {summary(value)}"
         f"{advice if isinstance(value, base) else ''}"
     )
+
+
+def foreign(value: Any) -> str:
+    """Return advice for a network, or a function, of another library in place of one of ours."""
+    packages = {part.__module__.partition(".")[0] for part in type(value).__mro__}
+    if "torch" in packages:
+        return ": rb.torch.posterior(module, likelihood, (x, y), prior=...) takes PyTorch modules"
+    if callable(value) and not isinstance(value, type):
+        return (
+            ": rb.CallableDensity(fn, dim) makes a target of a log density, rb.jax.from_jax(fn, "
+            "dim) of one in JAX, rb.torch.posterior of a PyTorch module"
+        )
+    return ""
 
 
 def real(function: str, name: str, value: object) -> float:
@@ -262,6 +277,17 @@ def items(function: str, name: str, value: object, what: str) -> tuple[Any, ...]
         return tuple(value)
     except Exception as error:
         raise TypeError(f"{expected} ({interfaces.reason(error)})") from error
+
+
+def widths(function: str, hidden: object) -> tuple[int, ...]:
+    """Return the widths of hidden layers; an integer is the width of a single one."""
+    if isinstance(hidden, numbers.Integral):
+        return (integer(function, "hidden", hidden, minimum=1, maximum=2**31 - 1),)
+    given = items(function, "hidden", hidden, "widths or one integer")
+    return tuple(
+        integer(function, f"hidden[{i}]", width, minimum=1, maximum=2**31 - 1)
+        for i, width in enumerate(given)
+    )
 
 
 def mapping(function: str, name: str, value: object) -> Mapping[str, Any]:

@@ -448,4 +448,16 @@ class Model:
         return cls(tuple(stack), input_shape=given["input_shape"])
 
 
+def check(function: str, model: object) -> None:
+    """Raise TypeError unless `model` is a Model that the native core can run."""
+    if not isinstance(model, Model):
+        got = f"{checks.summary(model)}{checks.foreign(model)}"
+        raise TypeError(f"[{function}] expected model as a Model, got {got}")
+    if type(model).apply is not Model.apply:
+        raise TypeError(
+            f"[{function}] model of {type(model).__name__} replaces apply, which the native "
+            "density does not call: use layers of ribbit, or rb.torch.posterior(module, ...)"
+        )
+
+
 explain(globals())

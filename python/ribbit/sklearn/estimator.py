@@ -39,7 +39,7 @@ class BNN(BaseEstimator):
 
     def __init__(
         self,
-        hidden: tuple[int, ...] = (50,),
+        hidden: int | tuple[int, ...] = (50,),
         *,
         activation: str = "tanh",
         method: str = "mclmc",
@@ -147,7 +147,7 @@ class BNN(BaseEstimator):
         """Return the network, with a Dropout layer behind each activation where masks are asked."""
         layers: list[Any] = []
         rate = checks.fraction(name, "dropout_rate", self.dropout_rate)
-        for width in checks.items(name, "hidden", self.hidden, "widths"):
+        for width in checks.widths(name, self.hidden):
             layers += [Dense(width), Activation(self.activation)]
             if methods.dropped(self.method):
                 layers.append(Dropout(rate))

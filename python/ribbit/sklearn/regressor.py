@@ -28,10 +28,10 @@ class BNNRegressor(RegressorMixin, BNN):
 
     Parameters
     ----------
-    hidden : sequence of int, default (50,)
-        Widths of the hidden layers; () is a linear model.
+    hidden : int or sequence of int, default (50,)
+        Width of the hidden layer, or widths of several; () is a linear model.
     activation : str, default "tanh"
-        identity, relu, tanh, silu, sigmoid, gelu or softplus.
+        identity, relu, tanh, silu, sigmoid, gelu, softplus, leaky_relu or elu.
     method : str, default "mclmc"
         Chains: "mclmc", "hmc", "nuts", and with minibatches "sgld", "sghmc", "baoab". Fits:
         "bbb" (Bayes by Backprop), "dropout", "ensemble", "laplace" (linearized), "swag".
@@ -132,7 +132,7 @@ class BNNRegressor(RegressorMixin, BNN):
 
     def __init__(
         self,
-        hidden: tuple[int, ...] = (50,),
+        hidden: int | tuple[int, ...] = (50,),
         *,
         activation: str = "tanh",
         method: str = "mclmc",

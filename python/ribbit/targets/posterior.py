@@ -24,6 +24,7 @@ from ribbit._backends import precision as _precision
 from ribbit._backends.precision import Precision
 from ribbit.errors import DataError, ShapeError
 from ribbit.models.model import Model
+from ribbit.models.model import check as check_model
 from ribbit.protocols import PredictiveTerms, RowGroup
 from ribbit.targets.curvature import GaussNewton
 from ribbit.targets.dropout import MaskedPosterior
@@ -313,8 +314,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         columns = checks.column_names(name, "x", x)
         x = mapped(checks.matched(name, x, None))
         if checks.boolean(name, "standardize", standardize):
-            if not isinstance(model, Model):
-                raise TypeError(f"[{name}] expected model as a Model, got {checks.summary(model)}")
+            check_model(name, model)
             noise = check_likelihood(name, likelihood)
             units = Units.of(name, model, x, y, noise, weights, titles=columns)
         data = model, x, y, prior, likelihood
