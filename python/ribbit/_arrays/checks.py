@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FloatArray",
+    "Seed",
     "all_true",
     "blame",
     "boolean",
@@ -55,6 +56,7 @@ __all__ = [
 
 
 FloatArray: TypeAlias = "npt.NDArray[np.floating[Any]]"
+Seed: TypeAlias = "int | np.random.Generator | np.random.SeedSequence | None"
 
 
 _MAX_STEPS = 2**62
@@ -201,9 +203,20 @@ def interrupt_flag(function: str, value: object) -> None:
         raise TypeError(f"[{function}] expected interrupt as an InterruptFlag or None, got {got}")
 
 
-def seed(function: str, value: object) -> int:
-    """Return `value` as a seed: an integer in [0, 2**64)."""
-    return integer(function, "seed", value, minimum=0, maximum=2**64 - 1)
+def seed(function: str, value: Seed) -> int:
+    """Return a seed in [0, 2**64); a Generator is advanced, and None takes fresh entropy."""
+    if isinstance(value, numbers.Integral):
+        return integer(function, "seed", value, minimum=0, maximum=2**64 - 1)
+    if value is None:
+        value = np.random.SeedSequence()
+    if isinstance(value, np.random.SeedSequence):
+        return int(value.generate_state(1, np.uint64)[0] >> 1)
+    if isinstance(value, np.random.Generator):
+        return int(value.integers(2**63))
+    raise TypeError(
+        f"[{function}] expected seed as an integer, a NumPy Generator, a SeedSequence or None, got "
+        f"{summary(value)}"
+    )
 
 
 def boolean(function: str, name: str, value: object) -> bool:

@@ -142,7 +142,7 @@ class Model:
 
     def init(
         self,
-        seed: int = 0,
+        seed: checks.Seed = 0,
         chains: int | npt.ArrayLike | None = None,
         *,
         scheme: str = "he",
@@ -152,8 +152,8 @@ class Model:
 
         Parameters
         ----------
-        seed : int, default 0
-            In [0, 2**64).
+        seed : int, Generator, SeedSequence or None, default 0
+            As in :meth:`Sampler.sample`.
         chains : int or array of int, optional
             Number of chains, or their ids (C,); chain c gets the same start whatever the others.
         scheme : {"he", "small"}, default "he"

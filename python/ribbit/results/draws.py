@@ -321,7 +321,7 @@ class Draws:
         y: Array | None = None,
         *,
         predict_at: Array | None = None,
-        seed: int = 0,
+        seed: checks.Seed = 0,
     ) -> Any:
         """Convert to an ``xarray.DataTree`` as ArviZ uses it.
 
@@ -337,7 +337,7 @@ class Draws:
             Rows that were observed, usually those of the posterior: draws do not keep them.
         predict_at : (M, ...) array, optional
             Inputs to draw new y at, one per draw.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             Of the noise in drawn y.
 
         Returns

@@ -202,7 +202,7 @@ class LaplaceFit(Fit):
         ids = np.arange(4, dtype=np.uint32) if chains is None else chains
         return self._drawn(np.asarray(ids, np.uint32), seed)
 
-    def draws(self, num_draws: int, *, seed: int = 0) -> Draws:
+    def draws(self, num_draws: int, *, seed: checks.Seed = 0) -> Draws:
         """Return independent draws of the Gaussian as one chain.
 
         Their predictions are those of the network itself, not of the linearized one: they spread
@@ -213,7 +213,7 @@ class LaplaceFit(Fit):
         ----------
         num_draws : int
             S, >= 1.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key; draw s depends on (seed, s) alone.
 
         Returns
@@ -235,10 +235,10 @@ class LaplaceFit(Fit):
         dim = int(self.mean.shape[0])
         require_memory(name, np, count * dim, self.mean.dtype, f"{count} draws of {dim} parameters")
         positions = self._drawn(np.arange(count, dtype=np.uint32), key)
-        return drawn(self, positions[None, ...], self.predictive, seed)
+        return drawn(self, positions[None, ...], self.predictive, key)
 
     def predict(
-        self, x: Array, num_draws: int = 1000, *, seed: int = 0, linearized: bool = True
+        self, x: Array, num_draws: int = 1000, *, seed: checks.Seed = 0, linearized: bool = True
     ) -> Prediction:
         """Predictions at new inputs, of the linearized network unless told otherwise.
 
@@ -253,7 +253,7 @@ class LaplaceFit(Fit):
         x : (N, ...) array
         num_draws : int
             S, >= 1; those of :meth:`draws`. The closed form needs them for ``sample`` alone.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key.
         linearized : bool
             False: ``draws(num_draws, seed=seed).predict(x)``.

@@ -352,14 +352,14 @@ class Prediction:
         scores = self._by_rows(of_y, axis=0)
         return float(namespace(scores).mean(scores))
 
-    def sample(self, num_samples: int, *, seed: int = 0) -> Array:
+    def sample(self, num_samples: int, *, seed: checks.Seed = 0) -> Array:
         """Draw y at all rows: for each sample one of the draws, and its noise.
 
         Parameters
         ----------
         num_samples : int
             n, >= 1.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key: sample i depends on (seed, i) and the draws alone.
 
         Returns

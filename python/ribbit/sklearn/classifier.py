@@ -241,7 +241,7 @@ class BNNClassifier(ClassifierMixin, BNN):
         ----------
         X : (N, D) array or frame
         n_samples : int, default 1
-        random_state : int, RandomState or None, default 0
+        random_state : int, RandomState, Generator, SeedSequence or None, default 0
 
         Returns
         -------

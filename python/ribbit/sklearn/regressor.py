@@ -74,7 +74,7 @@ class BNNRegressor(RegressorMixin, BNN):
         zarr (extra ``store``).
     max_seconds : float, optional
         Of chains: end after this time, with what there is.
-    random_state : int, RandomState or None
+    random_state : int, RandomState, Generator, SeedSequence or None
         A whole number is the key of all random numbers.
     verbose : bool, default False
         Show progress.
@@ -348,7 +348,7 @@ class BNNRegressor(RegressorMixin, BNN):
         ----------
         X : (N, D) array or frame
         n_samples : int, default 1
-        random_state : int, RandomState or None, default 0
+        random_state : int, RandomState, Generator, SeedSequence or None, default 0
 
         Returns
         -------

@@ -480,7 +480,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
 
     def init(
         self,
-        seed: int = 0,
+        seed: checks.Seed = 0,
         chains: int | npt.ArrayLike | None = None,
         *,
         scheme: str = "he",
@@ -492,8 +492,8 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
 
         Parameters
         ----------
-        seed : int, default 0
-            In [0, 2**64).
+        seed : int, Generator, SeedSequence or None, default 0
+            As in :meth:`Sampler.sample`.
         chains : int or array of int, optional
             Number of chains, or their ids (C,).
         scheme : {"he", "small"}, default "he"

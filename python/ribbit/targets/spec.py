@@ -351,7 +351,11 @@ class DensitySpec:
         return likelihood / scale, prior / self.temperature
 
     def init(
-        self, seed: int = 0, chains: int | npt.ArrayLike | None = None, *, scheme: str = "he"
+        self,
+        seed: checks.Seed = 0,
+        chains: int | npt.ArrayLike | None = None,
+        *,
+        scheme: str = "he",
     ) -> FloatArray:
         """Draw a starting position: the model's `Model.init`, "log_noise" at 0, scales near it."""
         start = self.model.init(seed, chains, scheme=scheme, dtype=self.dtype)

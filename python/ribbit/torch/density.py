@@ -229,7 +229,7 @@ class ModuleDensity(Evaluation):
         value, _ = self._log_prior.value_and_grad(theta)
         return value[0] if single else value
 
-    def init(self, seed: int = 0, chains: int | npt.ArrayLike | None = None) -> FloatArray:
+    def init(self, seed: checks.Seed = 0, chains: int | npt.ArrayLike | None = None) -> FloatArray:
         """Draw starts (P,) or (chains, P): chain c the same whatever the others.
 
         Arrays of two axes or more are N(0, 2 / fan_in) (He et al. 2015), biases 0, scales of norms

@@ -169,7 +169,7 @@ class BBB:
         self,
         num_epochs: int | None = None,
         *,
-        seed: int = 0,
+        seed: checks.Seed = 0,
         init: MeanField | Array | None = None,
         resume: MeanField | None = None,
         progress: ProgressOption = None,
@@ -183,7 +183,7 @@ class BBB:
             Passes over the data, at least 1, because the scales are fitted too. Default: the length
             of a cosine or cyclical schedule, else 10,000 steps. If a step takes more than 1,024
             rows there are fewer steps, but at least 2,000.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key of batches and weight noise.
         init : MeanField, (P,) array or another fit, optional
             Where to start: an approximation, or a mean with `init_scale`. Default:

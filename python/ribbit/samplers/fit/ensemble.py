@@ -109,7 +109,7 @@ class DeepEnsemble:
         self,
         num_epochs: int | None = None,
         *,
-        seed: int = 0,
+        seed: checks.Seed = 0,
         init: Array | None = None,
         resume: EnsembleFit | None = None,
         progress: ProgressOption = None,
@@ -124,7 +124,7 @@ class DeepEnsemble:
             Passes over the data; 0 keeps the weights of `init`. Default: the length of a cosine or
             cyclical schedule, else 10,000 steps. If a step takes more than 1,024 rows there are
             fewer steps, but at least 2,000.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key of starts and batches.
         init : (P,) or (M, P) array, or a fit, optional
             Where the members start; default ``target.init`` per member. One start for several
@@ -166,6 +166,7 @@ class DeepEnsemble:
         ``fit``; ``resume=error.fit`` goes on.
         """
         name = "DeepEnsemble.fit"
+        seed = checks.seed(name, seed)
         with together(name, self._stepper.density.group) as ranks:
             epochs = epochs_of(
                 name, num_epochs, self._stepper, init=init, resume=resume, store=store

@@ -188,7 +188,7 @@ class LaplaceApproximation:
         self,
         num_epochs: int | None = None,
         *,
-        seed: int = 0,
+        seed: checks.Seed = 0,
         init: Array | None = None,
         resume: LaplaceFit | None = None,
         progress: ProgressOption = None,
@@ -202,7 +202,7 @@ class LaplaceApproximation:
             Passes over the data by Adam; 0 if `init` is the mode, or `resume` is trained. Default:
             the length of a cosine or cyclical schedule, else 10,000 steps. If a step takes more
             than 1,024 rows there are fewer steps, but at least 2,000.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key of start and batches.
         init : (P,) or (1, P) array, or a fit, optional
             Where Adam starts, or with ``num_epochs=0`` the mode; of a fit its mean or first member.

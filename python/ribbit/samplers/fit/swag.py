@@ -151,7 +151,7 @@ class SWAG:
         num_epochs: int | None = None,
         *,
         swag_epochs: int = 40,
-        seed: int = 0,
+        seed: checks.Seed = 0,
         init: Array | None = None,
         resume: SWAGFit | None = None,
         progress: ProgressOption = None,
@@ -170,7 +170,7 @@ class SWAG:
         swag_epochs : int
             Passes at the constant rate, each of which ends with a collected iterate. At least 2
             for a fit that gives draws; `max_rank` or more for the whole rank.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key of starts and batches.
         init : (P,) or (M, P) array, or a fit, optional
             Where the members start; default ``target.init`` per member. One start for several
@@ -216,6 +216,7 @@ class SWAG:
         ``fit``; ``resume=error.fit`` goes on.
         """
         name = "SWAG.fit"
+        seed = checks.seed(name, seed)
         with together(name, self._stepper.density.group) as ranks:
             if num_epochs is None and isinstance(resume, SWAGFit) and resume.count:
                 num_epochs = 0

@@ -204,7 +204,7 @@ class HMC(Sampler):
         self,
         position: Array,
         *,
-        seed: int = 0,
+        seed: checks.Seed = 0,
         chains: npt.ArrayLike | None = None,
         warmup: int = 0,
     ) -> State:
@@ -214,7 +214,7 @@ class HMC(Sampler):
         ----------
         position : (P,) or (C, P) array
             Converted to the target's dtype and copied.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key of all random numbers.
         chains : (C,) ids, optional
             Ids of the chains, default 0..C-1.
@@ -232,7 +232,8 @@ class HMC(Sampler):
             For a wrong kind or shape, and for a position that is not finite or has no finite log
             density or gradient; the text names the chain, and the parameter where it is known.
         """
-        return self._init("HMC.init", position, seed, chains, warmup, None)
+        name = "HMC.init"
+        return self._init(name, position, checks.seed(name, seed), chains, warmup, None)
 
     def _init(
         self,

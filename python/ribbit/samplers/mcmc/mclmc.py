@@ -237,7 +237,7 @@ class MCLMC(Sampler):
         self,
         position: Array,
         *,
-        seed: int = 0,
+        seed: checks.Seed = 0,
         chains: npt.ArrayLike | None = None,
         warmup: int = 0,
     ) -> MicrocanonicalState:
@@ -247,7 +247,7 @@ class MCLMC(Sampler):
         ----------
         position : (P,) or (C, P) array
             Converted to the target's dtype and copied.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key of all random numbers.
         chains : (C,) ids, optional
             Ids of the chains, default 0..C-1.
@@ -265,7 +265,8 @@ class MCLMC(Sampler):
             For a wrong kind or shape, and for a position that is not finite or has no finite log
             density or gradient; the text names the chain.
         """
-        return self._init("MCLMC.init", position, seed, chains, warmup, None)
+        name = "MCLMC.init"
+        return self._init(name, position, checks.seed(name, seed), chains, warmup, None)
 
     def _init(
         self,

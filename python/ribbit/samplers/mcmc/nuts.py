@@ -177,7 +177,7 @@ class NUTS(Sampler):
         self,
         position: Array,
         *,
-        seed: int = 0,
+        seed: checks.Seed = 0,
         chains: npt.ArrayLike | None = None,
         warmup: int = 0,
     ) -> State:
@@ -187,7 +187,7 @@ class NUTS(Sampler):
         ----------
         position : (P,) or (C, P) array
             Converted to the target's dtype and copied.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key of all random numbers.
         chains : (C,) ids, optional
             Ids of the chains, default 0..C-1.
@@ -205,7 +205,8 @@ class NUTS(Sampler):
             For a wrong kind or shape, and for a position that is not finite or has no finite log
             density or gradient; the text names the chain, and the parameter where it is known.
         """
-        return self._init("NUTS.init", position, seed, chains, warmup, None)
+        name = "NUTS.init"
+        return self._init(name, position, checks.seed(name, seed), chains, warmup, None)
 
     def _init(
         self,

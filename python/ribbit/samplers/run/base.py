@@ -145,7 +145,7 @@ class Sampler(ABC):
         warmup: int | None = None,
         thin: int | None = None,
         chains: int | Sequence[int] | None = None,
-        seed: int = 0,
+        seed: checks.Seed = 0,
         init: Array | str | None = None,
         resume: AnyState | Draws | None = None,
         progress: ProgressOption = None,
@@ -179,8 +179,10 @@ class Sampler(ABC):
         chains : int or sequence of int, optional
             How many chains (their ids are 0, 1, ...), or their ids. Default: the rows of `init`,
             else 4.
-        seed : int
-            64-bit key of all random numbers.
+        seed : int, Generator, SeedSequence or None
+            Decides all random numbers. An integer in [0, 2**64), or a SeedSequence, gives the same
+            draws each time. A NumPy Generator is advanced, so that it gives other draws each time.
+            None takes fresh entropy. ``draws.settings["seed"]`` is the integer that was used.
         init : (P,) or (C, P) array, a fit, or "ensemble", optional
             Start of all chains or of each. "ensemble": a network trained for each chain, with
             nothing to set; :class:`EnsembleStart` is its long form. A :class:`MeanField` gives a
@@ -271,6 +273,7 @@ class Sampler(ABC):
             )
         begin = time.perf_counter()
         name = f"{type(self).__name__}.sample"
+        seed = checks.seed(name, seed)
         with together(name, self._density.group) as ranks:
             first, num_draws = counts(name, num_draws, until, max_draws)
             thin = self.default_thin if thin is None else thin
@@ -447,6 +450,8 @@ class Sampler(ABC):
         2000
         """
         bound(self.sample, (num_draws,), options, "start")
+        if "seed" in options:  # a Generator is advanced here, not in the run's thread
+            options["seed"] = checks.seed(f"{type(self).__name__}.start", options["seed"])
         progress = options.pop("progress", None)
         return begin(
             type(self).__name__,
@@ -525,7 +530,6 @@ class Sampler(ABC):
         """Return the first state, and how its positions were found where that took a fit."""
         origin: dict[str, Any] | None = None
         warmup = checks.integer(name, "warmup", warmup, minimum=0, maximum=2**39)
-        seed = checks.seed(name, seed)
         # Position, gradient, momentum and proposal: before the first of them is made.
         each = 4 * self._density.dim * self._density.dtype.itemsize
         ids = None if chains is None else checks.chain_ids(name, chains, each=each)
@@ -633,7 +637,6 @@ class Sampler(ABC):
         warmup: int,
     ) -> tuple[Array, npt.NDArray[np.uint32]]:
         """Check the arguments of ``init``; positions (C, P) and ids (C,)."""
-        checks.seed(function, seed)
         checks.integer(function, "warmup", warmup, minimum=0, maximum=2**39)
         start = self._position(function, position)
         ids = checks.chain_ids(function, start.shape[0] if chains is None else chains)

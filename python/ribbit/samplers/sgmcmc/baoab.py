@@ -152,7 +152,7 @@ class BAOAB(Stepping, Sampler):
         self,
         position: Array,
         *,
-        seed: int = 0,
+        seed: checks.Seed = 0,
         chains: npt.ArrayLike | None = None,
         warmup: int = 0,
     ) -> StochasticState:
@@ -162,7 +162,7 @@ class BAOAB(Stepping, Sampler):
         ----------
         position : (P,) or (C, P) array
             Converted to the target's dtype and copied.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key of all random numbers.
         chains : (C,) ids, optional
             Ids of the chains, default 0..C-1.
@@ -178,4 +178,5 @@ class BAOAB(Stepping, Sampler):
         TypeError, ValueError
             For a wrong kind or shape, and for a position without a finite log density and gradient.
         """
-        return self._init("BAOAB.init", position, seed, chains, warmup, None)
+        name = "BAOAB.init"
+        return self._init(name, position, checks.seed(name, seed), chains, warmup, None)
