@@ -193,7 +193,7 @@ class RibbitKernel(MCMCKernel):  # type: ignore[misc]
 
     def __init__(self, sampler: Sampler) -> None:
         self._sampler: Any = sampler
-        self._statistics = dict(sampler.statistics)
+        self._statistics = dict(sampler._statistics)
         fields = "position", *self._statistics, "step", "slot", "rng_key"
         self._state: Any = namedtuple("RibbitState", fields)  # type: ignore[misc]
         self._states: list[Any] = []

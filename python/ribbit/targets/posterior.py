@@ -31,6 +31,7 @@ from ribbit.targets.dropout import MaskedPosterior
 from ribbit.targets.last_layer import IntegratedSpec, integrate, pays
 from ribbit.targets.likelihoods import Array64, Kind, Likelihood
 from ribbit.targets.likelihoods import check as check_likelihood
+from ribbit.targets.members import public
 from ribbit.targets.native import NativeDensity, NativeSteps
 from ribbit.targets.predictive import NetworkPredictive, unravel
 from ribbit.targets.prior_base import PriorLike
@@ -390,6 +391,9 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         }
         shown = [fact for fact in facts.items() if fact[1]]
         return html_table(type(self).__name__, shown) + self.model._repr_html_()
+
+    def __dir__(self) -> list[str]:
+        return public(super().__dir__())
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The native part cannot be pickled; it is rebuilt from the arguments.

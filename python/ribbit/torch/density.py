@@ -20,6 +20,7 @@ from ribbit._arrays.starts import normal_starts
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.targets import prior_table
 from ribbit.targets.likelihoods import Array64, Likelihood
+from ribbit.targets.members import public
 from ribbit.targets.predictive import log_noise_view
 from ribbit.targets.prior_base import LOG_NOISE, PriorLike
 from ribbit.targets.priors import Normal
@@ -162,6 +163,9 @@ class ModuleDensity(Evaluation):
     def __reduce__(self) -> tuple[Any, ...]:
         made = type(self), self.module, self.likelihood, self.rows, self._options
         return _rebuild, made, overrides.hidden(self)
+
+    def __dir__(self) -> list[str]:
+        return public(super().__dir__())
 
     def __repr__(self) -> str:
         return (

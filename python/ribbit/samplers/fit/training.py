@@ -341,7 +341,7 @@ class _Mover:
     training: Stepper
     collecting: Stepper | None
     turn: int
-    chunked: ClassVar[bool] = True
+    _chunked: ClassVar[bool] = True
 
     @property
     def _density(self) -> Density:

@@ -114,7 +114,7 @@ class HMC(Sampler):
     (4, 200, 2)
     """
 
-    statistics: ClassVar[dict[str, str]] = {
+    _statistics: ClassVar[dict[str, str]] = {
         "lp": "float64",
         "acceptance_rate": "float64",
         "accepted": "bool",
@@ -127,10 +127,10 @@ class HMC(Sampler):
     }
 
     # A transition takes long, and each has statistics of its own.
-    chunked: ClassVar[bool] = False
-    several_in_warmup: ClassVar[bool] = True
+    _chunked: ClassVar[bool] = False
+    _several_in_warmup: ClassVar[bool] = True
     # What is looked at between transitions waits no longer: trajectories get longer in warmup.
-    call_seconds: ClassVar[float] = 0.02
+    _call_seconds: ClassVar[float] = 0.02
 
     def __init__(
         self,
@@ -306,7 +306,7 @@ class HMC(Sampler):
         return state, info
 
     @property
-    def several(self) -> bool:
+    def _several(self) -> bool:
         """Whether transitions of several draws are made in one call."""
         own = type(self)
         if own._advance is not HMC._advance or own._transition is not HMC._transition:
@@ -327,7 +327,7 @@ class HMC(Sampler):
             stops,
             kept,
             divergence_threshold=self._threshold,
-            seconds=self.call_seconds,
+            seconds=self._call_seconds,
             guard=guard,
         )
         self._evaluated.add(state)

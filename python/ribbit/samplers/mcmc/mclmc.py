@@ -206,12 +206,12 @@ class MCLMC(Sampler):
             )
         else:
             self._moves = Unadjusted(density, dynamics, tuning)
-            self.ensemble_finish = _FINISH
+            self._ensemble_finish = _FINISH
         # Those of its class, as other samplers have them: here of the form.
-        self.statistics = self._moves.statistics  # type: ignore[misc]
-        self.chunked = self._moves.chunked  # type: ignore[misc]
-        self.default_warmup = self._moves.default_warmup
-        self.default_thin = self._moves.default_thin
+        self._statistics = self._moves.statistics  # type: ignore[misc]
+        self._chunked = self._moves.chunked  # type: ignore[misc]
+        self._default_warmup = self._moves.default_warmup
+        self._default_thin = self._moves.default_thin
         self._evaluated = Evaluated()
         self.settings = {
             "adjusted": self._adjusted,
@@ -230,8 +230,8 @@ class MCLMC(Sampler):
 
     def _warmup(self, num_draws: int | None, thin: int) -> int:
         if self._adjusted:
-            return self.default_warmup
-        return max(self.default_warmup, thin * (num_draws or 0))
+            return self._default_warmup
+        return max(self._default_warmup, thin * (num_draws or 0))
 
     def init(
         self,

@@ -105,7 +105,7 @@ class NUTS(Sampler):
     False
     """
 
-    statistics: ClassVar[dict[str, str]] = {
+    _statistics: ClassVar[dict[str, str]] = {
         "lp": "float64",
         "acceptance_rate": "float64",
         "diverging": "bool",
@@ -118,7 +118,7 @@ class NUTS(Sampler):
     }
 
     # A transition takes long, and each has statistics of its own.
-    chunked: ClassVar[bool] = False
+    _chunked: ClassVar[bool] = False
 
     def __init__(
         self,

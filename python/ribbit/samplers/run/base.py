@@ -64,20 +64,20 @@ class Sampler(ABC):
 
     settings: dict[str, Any]
     # Names and dtypes of what `step` reports.
-    statistics: ClassVar[dict[str, str]]
+    _statistics: ClassVar[dict[str, str]]
     # Whether several steps are made in one call where no draw lies between.
-    chunked: ClassVar[bool] = True
+    _chunked: ClassVar[bool] = True
     # Whether `_advance_several` makes steps of warmup too.
-    several_in_warmup: ClassVar[bool] = False
+    _several_in_warmup: ClassVar[bool] = False
     # Steps on all rows that an ensemble start ends with.
-    ensemble_finish: int = 0
+    _ensemble_finish: int = 0
     # How long a call of several steps takes, about.
-    call_seconds: ClassVar[float] = 0.1
+    _call_seconds: ClassVar[float] = 0.1
     # Steps of warmup and per draw where the caller names none.
-    default_warmup: int = 500
-    default_thin: int = 1
+    _default_warmup: int = 500
+    _default_thin: int = 1
     # Only steps that workers make come before they are asked for.
-    ahead: ClassVar[bool] = False
+    _ahead: ClassVar[bool] = False
 
     def __init__(self, density: Density) -> None:
         self._density = density
@@ -93,7 +93,7 @@ class Sampler(ABC):
 
     def _warmup(self, num_draws: int | None, thin: int) -> int:
         """Return the steps of warmup where none are given; `num_draws`: before a first look."""
-        return self.default_warmup
+        return self._default_warmup
 
     @abstractmethod
     def _init(
@@ -118,7 +118,7 @@ class Sampler(ABC):
         """Make steps; a pure function of `state`."""
 
     @property
-    def several(self) -> bool:
+    def _several(self) -> bool:
         """Whether `_advance_several` makes several draws in one call."""
         return False
 
@@ -169,13 +169,12 @@ class Sampler(ABC):
         num_draws : int, optional
             Draws to keep per chain, D; with `until` the least number of them, else required.
         warmup : int, optional
-            Steps before the first kept draw. Default: the sampler's ``default_warmup``, 500
-            (BAOAB: 10,000; MCLMC, whose steps cost one gradient: as many as `num_draws` take, and
-            10,000 at least).
+            Steps before the first kept draw. Default: 500 (BAOAB: 10,000; MCLMC, whose
+            steps cost one gradient: as many as `num_draws` take, and 10,000 at least).
         thin : int, optional
-            Steps per kept draw; every thin-th step after warmup is kept. Default: the sampler's
-            ``default_thin``, 1 (MCLMC: 20, BAOAB: 50). With a cyclical schedule the default is its
-            cycle: one draw at the end of each, or its ``draws_per_cycle``.
+            Steps per kept draw; every thin-th step after warmup is kept. Default: 1
+            (MCLMC: 20, BAOAB: 50). With a cyclical schedule the default is its cycle: one draw at
+            the end of each, or its ``draws_per_cycle``.
         chains : int or sequence of int, optional
             How many chains (their ids are 0, 1, ...), or their ids. Default: the rows of `init`,
             else 4.
@@ -276,7 +275,7 @@ class Sampler(ABC):
         seed = checks.seed(name, seed)
         with together(name, self._density.group) as ranks:
             first, num_draws = counts(name, num_draws, until, max_draws)
-            thin = self.default_thin if thin is None else thin
+            thin = self._default_thin if thin is None else thin
             thin = checks.integer(name, "thin", thin, minimum=1, maximum=2**32)
             warmup = self._warmup(first, thin) if warmup is None else warmup
             save_draws = checks.boolean(name, "save_draws", save_draws)
@@ -550,7 +549,7 @@ class Sampler(ABC):
         elif callable(getattr(init, "_fitted", None)):
             ids = np.arange(_DEFAULT_CHAINS, dtype=np.uint32) if ids is None else ids
             target = self._density.target
-            by: dict[str, Any] = {"finish": self.ensemble_finish}
+            by: dict[str, Any] = {"finish": self._ensemble_finish}
             if executor is not None:
                 by["executor"] = executor
             place = name, target, ids, seed, guard, progress, max_seconds

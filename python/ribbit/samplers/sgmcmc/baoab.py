@@ -95,7 +95,7 @@ class BAOAB(Stepping, Sampler):
     10
     """
 
-    default_warmup = 10_000
+    _default_warmup = 10_000
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class BAOAB(Stepping, Sampler):
             scale=scale,
         )
         # A cyclical schedule has draws of its own.
-        self.default_thin = 1 if self._stepper.schedule.kind == "cyclical" else 50
+        self._default_thin = 1 if self._stepper.schedule.kind == "cyclical" else 50
         self._stepper.pilot = StepPilot(name, density, rule, batch_size=batch_size, scale=scale)
         self.settings = {
             "step_size": "auto" if self._stepper.step_size is None else self._stepper.step_size,
