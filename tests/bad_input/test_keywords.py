@@ -1,6 +1,5 @@
 """Keywords that a function does not have: the error gives the name here."""
 
-import importlib
 import inspect
 import pickle
 from types import FunctionType
@@ -10,13 +9,13 @@ import pytest
 
 import ribbit as rb
 from ribbit._arrays import keywords
+from tests.support.public import public
 from tests.support.rubbish import MESSAGE, MODEL, X, Y, target
 
 TARGET = target()
 HMC = rb.HMC(TARGET, step_size=0.1, num_leapfrog_steps=2)
 DRAWS = HMC.sample(4, chains=2, warmup=0, progress=False)
-ROOMS = "datasets diagnostics distributed metrics plots random samplers schedules zoo layers"
-OUTER = [("sklearn", "sklearn"), ("torch", "torch"), ("jax", "jax"), ("pymc", "pymc")]
+
 
 CASES = {
     "[HMC.sample] expected num_draws=, got num_samples=": lambda: HMC.sample(num_samples=10),
@@ -136,20 +135,6 @@ def test_an_error_inside_a_function_is_not_touched() -> None:
 
     with pytest.raises(TypeError, match=r"positional argument.* but 1 was given"):
         HMC.sample(10, progress=fail)
-
-
-def public() -> dict[str, object]:
-    """What modules make public, by name."""
-    rooms = [rb, *(getattr(rb, name) for name in ROOMS.split())]
-    for name, package in OUTER:
-        if importlib.util.find_spec(package):
-            rooms.append(importlib.import_module(f"ribbit.{name}"))
-    return {
-        f"{room.__name__}.{name}": getattr(room, name)
-        for room in rooms
-        for name in room.__all__
-        if name not in ("__version__", "show_versions")
-    }
 
 
 def test_everything_public_explains_its_keywords() -> None:

@@ -11,8 +11,8 @@ TARGET = rb.Posterior(rb.mlp(1, 3, 1), X, X, **TERMS)
 SAMPLERS = ("HMC", "NUTS", "MCLMC", "SGLD", "SGHMC", "BAOAB")
 FITS = ("BBB", "MCDropout", "SWAG", "LaplaceApproximation", "DeepEnsemble")
 DENSITY = """array_namespace columns describe dim dropout_layers dtype init likelihood
-likelihood_temperature log_likelihood log_prior num_rows outputs prior prior_mean prior_sd
-temperature unravel value_and_grad"""
+likelihood_temperature log_likelihood log_prior num_rows outputs prior prior_mean prior_predictive
+prior_sd temperature unravel value_and_grad"""
 POSTERIOR = """full_dim group instruction_set integrated joint marginal model precision
 sample_weight shards x y"""
 MODULE = "batch_size module native num_outputs parameters rows state_dict trained why"

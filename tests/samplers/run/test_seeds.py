@@ -8,7 +8,7 @@ import pytest
 
 import ribbit as rb
 from ribbit._arrays import checks
-from tests.bad_input.test_keywords import public
+from tests.support.public import public
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning"),
