@@ -19,7 +19,11 @@ RECORD = {
         {"workload": workload, "entry": entry, "rounds": rounds}
         for (workload, entry), rounds in ROUNDS.items()
     ],
-    "facts": ["Machine: CPU, 2 cores, AVX2, Linux, load 0.1", "Versions: jax 1", "Date: 2026-01-01"],
+    "facts": [
+        "Machine: CPU, 2 cores, AVX2, Linux, load 0.1",
+        "Versions: jax 1",
+        "Date: 2026-01-01",
+    ],
 }
 
 

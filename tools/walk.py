@@ -46,7 +46,7 @@ def stopped_clock() -> Iterator[None]:
     import ribbit as rb
 
     # The native loop of HMC reads the clock of the system, which Python cannot stop.
-    native = mock.patch.object(rb.HMC, "call_seconds", _NO_LIMIT)
+    native = mock.patch.object(rb.HMC, "_call_seconds", _NO_LIMIT)
     with mock.patch.multiple(time, **dict.fromkeys(_CLOCKS, _now)), native:
         yield
 

@@ -86,7 +86,7 @@ class Ours(Run):
             draws = self.sampler.sample(count, progress=False, **how)
         self.state = draws.state
         # Statistics of a draw are of its last step: of several, each costs as much.
-        thin = int(self.sampler.default_thin)
+        thin = int(self.sampler._default_thin)
         self.gradients += thin * self._spent(draws.stats)
         if draws.warmup_stats:
             self.gradients += self._spent(draws.warmup_stats)

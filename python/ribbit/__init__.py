@@ -126,10 +126,9 @@ def __getattr__(name: str) -> Any:
     if name in _INTEGRATIONS:
         try:
             return _room(name)
-        except ImportError as error:
-            raise AttributeError(
-                f"module 'ribbit' has no attribute {name!r}: import ribbit.{name} failed, {error}"
-            ) from error
+        except ImportError as error:  # an AttributeError, so that hasattr and getattr work
+            broken = None if isinstance(error, ModuleNotFoundError) else error
+            raise AttributeError(f"ribbit.{name} cannot be imported: {error}") from broken
     if name in _PLACES:
         found = _named(_PLACES[name], name)
     else:

@@ -68,7 +68,7 @@ def load(path: str | os.PathLike[str], *, rescue: bool = False) -> Draws | Fit:
     MemoryError
         If the arrays of a file do not fit into free memory.
     ImportError
-        If the path is a folder and ``pip install "ribbit[store]"`` was not run.
+        If the path is a folder and zarr (extra ``store``) is missing.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """NumPyro: its models with Ribbit's samplers, and Ribbit's samplers in its ``MCMC``.
 
 To put a Ribbit network inside a model, use ``numpyro.factor("network", log_density(weights))`` with
-`log_density` from :func:`ribbit.jax.jax_log_density`. ``import ribbit.numpyro`` needs ``pip install
-"ribbit[numpyro]"``. Shapes: C chains, D draws, P = dim parameters.
+`log_density` from :func:`ribbit.jax.jax_log_density`. ``import ribbit.numpyro`` needs NumPyro
+(extra ``numpyro``). Shapes: C chains, D draws, P = dim parameters.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class RibbitKernel(MCMCKernel):  # type: ignore[misc]
 
     def __init__(self, sampler: Sampler) -> None:
         self._sampler: Any = sampler
-        self._statistics = dict(sampler.statistics)
+        self._statistics = dict(sampler._statistics)
         fields = "position", *self._statistics, "step", "slot", "rng_key"
         self._state: Any = namedtuple("RibbitState", fields)  # type: ignore[misc]
         self._states: list[Any] = []

@@ -30,7 +30,7 @@ __all__ = ["normal", "reparameterize"]
 
 def normal(
     shape: int | tuple[int, ...],
-    seed: int,
+    seed: checks.Seed,
     *,
     stream: int = 0,
     dtype: npt.DTypeLike = np.float32,
@@ -45,8 +45,8 @@ def normal(
     ----------
     shape : int or tuple of int
         Shape of the result; sizes may be zero.
-    seed : int
-        In [0, 2**64).
+    seed : int, Generator, SeedSequence or None
+        An integer in [0, 2**64); the others as in :meth:`ribbit.Sampler.sample`.
     stream : int, default 0
         In [0, 2**32); streams of one seed are independent.
     dtype : dtype, default float32
@@ -92,7 +92,9 @@ def normal(
     return out.reshape(dims)
 
 
-def reparameterize(mean: Array, rho: Array, num_samples: int, seed: int, *, step: int = 0) -> Array:
+def reparameterize(
+    mean: Array, rho: Array, num_samples: int, seed: checks.Seed, *, step: int = 0
+) -> Array:
     """Return weight samples mean + softplus(rho) * eps (Blundell et al. 2015, section 3.2).
 
     Parameters
@@ -101,8 +103,8 @@ def reparameterize(mean: Array, rho: Array, num_samples: int, seed: int, *, step
         (P,), both float32 or both float64; NumPy arrays, or both in GPU memory.
     num_samples : int
         Number of samples S, >= 1.
-    seed : int
-        In [0, 2**64).
+    seed : int, Generator, SeedSequence or None
+        An integer in [0, 2**64); the others as in :meth:`ribbit.Sampler.sample`.
     step : int, default 0
         Step of a training loop, in [0, 2**40).
 

@@ -51,7 +51,7 @@ WRONG = {
     "progress": ["yes", 1, [], int],
     "until": [True, 1.01, "converged", rb.Converged],
     "resume": [3, "folder", Path("folder"), {}, np.ones(3), FIT],
-    "seed": [None, 1.5, "1", np.random.default_rng(0)],
+    "seed": [1.5, "1", np.random.RandomState(0)],
     "init": [{}, object(), np.array(["a"]), np.ones(3, np.complex128), rb.EnsembleStart],
 }
 

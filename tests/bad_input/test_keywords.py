@@ -1,6 +1,5 @@
 """Keywords that a function does not have: the error gives the name here."""
 
-import importlib
 import inspect
 import pickle
 from types import FunctionType
@@ -10,13 +9,13 @@ import pytest
 
 import ribbit as rb
 from ribbit._arrays import keywords
+from tests.support.public import public
 from tests.support.rubbish import MESSAGE, MODEL, X, Y, target
 
 TARGET = target()
 HMC = rb.HMC(TARGET, step_size=0.1, num_leapfrog_steps=2)
 DRAWS = HMC.sample(4, chains=2, warmup=0, progress=False)
-ROOMS = "datasets diagnostics distributed metrics plots random samplers schedules zoo layers"
-OUTER = [("sklearn", "sklearn"), ("torch", "torch"), ("jax", "jax"), ("pymc", "pymc")]
+
 
 CASES = {
     "[HMC.sample] expected num_draws=, got num_samples=": lambda: HMC.sample(num_samples=10),
@@ -62,8 +61,16 @@ CASES = {
     "[SWAG.fit] expected learning_rate= in SWAG(...), got learning_rate=": (
         lambda: rb.SWAG(TARGET).fit(3, learning_rate=0.1)
     ),
-    "[Normal] expected 1 argument without a name (scale), got 2: "
-    "fan_in=, per=, mean= by name": lambda: rb.Normal(0.0, 1.0),
+    "[Normal] expected 1 argument without a name (scale), got 2: the first argument is the "
+    "standard deviation; the mean is 0, or mean= by name": lambda: rb.Normal(0.0, 1.0),
+    "[Laplace] expected 1 argument without a name (scale), got 2: the first argument is the scale; "
+    "the prior is centred at 0": lambda: rb.Laplace(0.0, 1.0),
+    "[StudentT] expected 2 arguments without a name (df, scale), got 3: the arguments are df and "
+    "scale, in this order; the prior is centred at 0": lambda: rb.StudentT(3.0, 0.0, 1.0),
+    "[HalfNormal] expected 1 argument without a name (scale), got 2: the first argument is the "
+    "scale, the only one": lambda: rb.HalfNormal(0.0, 1.0),
+    "[Gaussian] expected 1 argument without a name (scale), got 2: the first argument is the sd of "
+    "the noise; its mean is 0": lambda: rb.Gaussian(0.0, 0.1),
     "[Normal] expected mean=, scale=, got loc=, sigma=": lambda: rb.Normal(loc=0.0, sigma=1.0),
     "[StudentT] expected df=, got nu=": lambda: rb.StudentT(nu=3.0, scale=1.0),
     "[Gaussian] expected scale=, got sigma=": lambda: rb.Gaussian(sigma=0.3),
@@ -128,20 +135,6 @@ def test_an_error_inside_a_function_is_not_touched() -> None:
 
     with pytest.raises(TypeError, match=r"positional argument.* but 1 was given"):
         HMC.sample(10, progress=fail)
-
-
-def public() -> dict[str, object]:
-    """What modules make public, by name."""
-    rooms = [rb, *(getattr(rb, name) for name in ROOMS.split())]
-    for name, package in OUTER:
-        if importlib.util.find_spec(package):
-            rooms.append(importlib.import_module(f"ribbit.{name}"))
-    return {
-        f"{room.__name__}.{name}": getattr(room, name)
-        for room in rooms
-        for name in room.__all__
-        if name not in ("__version__", "show_versions")
-    }
 
 
 def test_everything_public_explains_its_keywords() -> None:

@@ -104,7 +104,7 @@ def test_a_missing_package_is_named(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["demo", "--quick"]) == 1
     error = capsys.readouterr().err
-    assert 'pip install "ribbit[examples]"' in error
+    assert 'pip install "matplotlib>=3.8"' in error
     assert "matplotlib" in error
 
 

@@ -33,7 +33,7 @@ class Standing(rb.HMC):
     def _advance(self, state: Any, num_steps: int, guard: Any) -> tuple[Any, Any]:
         chains = state.position.shape[0]
         if getattr(self, "_info", None) is None:
-            self._info = {k: np.zeros(chains, v) for k, v in self.statistics.items()}
+            self._info = {k: np.zeros(chains, v) for k, v in self._statistics.items()}
         return dataclasses.replace(state, step=state.step + 1), self._info
 
 

@@ -244,7 +244,7 @@ def test_a_lock_of_another_machine_is_not_judged(folder: Path) -> None:
 
 def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r'pip install "ribbit\[store\]"'):
+    with pytest.raises(ImportError, match=r'pip install "zarr>=3'):
         _hmc().sample(20, store=tmp_path / "a", **CALL)
 
 

@@ -266,7 +266,7 @@ def test_without_matplotlib(monkeypatch):
     for name in [m for m in sys.modules if m.split(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r'pip install "ribbit\[plot\]"'):
+    with pytest.raises(ImportError, match=r'pip install "matplotlib>=3.8"'):
         plots.reliability([0, 1], [0.2, 0.7])
 
 

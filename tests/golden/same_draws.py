@@ -114,7 +114,7 @@ def c_library(run: Run, sampler: rb.Sampler) -> Any:
     positions, stats, *_ = lib.hmc(
         lib.posterior(target), start, call["num"], warmup=call["warmup"], seed=call["seed"], **given
     )
-    kinds = sampler.statistics
+    kinds = sampler._statistics
     return {"positions": positions, "stats": {k: v.astype(kinds[k]) for k, v in stats.items()}}
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -20,6 +21,25 @@ def test_layer_table_of_an_mlp_is_that_of_the_oracle():
         np.testing.assert_array_equal(model.table, table)
         assert model.dim == dim
         assert (model.input_shape, model.output_shape) == ((4,), (2,))
+
+
+def test_mlp_takes_an_integer_as_the_only_hidden_width():
+    assert rb.mlp(4, 7, 2) == rb.mlp(4, np.int64(7), 2) == rb.mlp(4, (7,), 2)
+    for hidden, text in (
+        (0, "hidden >= 1"),
+        (True, "hidden as an integer"),
+        ((3, 0), r"hidden\[1"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=rf"\[mlp\] expected {text}"):
+            rb.mlp(4, hidden, 2)
+    with pytest.raises(TypeError, match="as a list of widths or one integer, got float"):
+        rb.mlp(4, 3.5, 2)
+
+
+def test_docstrings_list_the_activations():
+    for function in (rb.mlp, rb.Activation):
+        words = set(re.findall(r"\w+", function.__doc__))
+        assert words.issuperset(ACTIVATIONS)
 
 
 def test_table_of_dropout_and_of_a_layer_without_bias():
@@ -170,7 +190,7 @@ def test_apply_takes_any_real_x_and_leaves_dropout_off(rng):
         (lambda: rb.Activation("swish"), ValueError, "'silu'"),
         (lambda: rb.Dropout(1.0), ValueError, r"rate in \[0, 1\)"),
         (lambda: rb.Dropout("0.1"), TypeError, "rate as a number"),
-        (lambda: rb.mlp(3, 4, 1), TypeError, "hidden as a tuple"),
+        (lambda: rb.mlp(3, "4", 1), TypeError, "hidden as a list"),
         (lambda: rb.mlp(3, (4, 0), 1), ValueError, r"hidden\[1\]"),
         (lambda: rb.mlp(2**31 - 1, (2**31 - 1,), 1), ValueError, "at most"),
         (lambda: rb.mlp(3, (4,), 1).init(seed=-1), ValueError, "seed >= 0"),

@@ -27,7 +27,7 @@ RULES = {
     "models": BASE | {"_backends"},
     "diagnostics": BASE | {"results", "metrics"},
     "samplers": BASE | {"results", "schedules"},
-    "targets": BASE | {"models", "_backends"},
+    "targets": BASE | {"models", "_backends", "results"},
     "plots": BASE | {"diagnostics", "metrics"},
 }
 RULES["io"] = RULES["_cli"] = RULES["distributed"] = set(RULES)

@@ -37,6 +37,21 @@ def target(prior, **options):
     return rb.Posterior(MODEL, np.ones((2, 4)), np.ones(2), prior=prior, **options)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (lambda: rb.Normal(0.0), "scale > 0, got float 0.0: the first argument is the standard d"),
+        (lambda: rb.Normal(0.0, scale=1.0), "scale once, .*: the first argument is the standard"),
+        (lambda: rb.Logistic(0), "scale > 0, got int 0: the first argument is the scale; the p"),
+        (lambda: rb.StudentT(0.0, 1.0), "df > 0, got float 0.0: the arguments are df and scale"),
+        (lambda: rb.ScaleMixture(0.5, 0.0, 1.0), "scale1 > 0, got float 0.0$"),
+    ],
+)
+def test_an_error_says_which_argument_comes_first(wrong, text):
+    with pytest.raises((TypeError, ValueError), match=text):
+        wrong()
+
+
 @pytest.mark.parametrize(("prior", "frozen", "sd"), CASES)
 def test_log_prior_is_the_normalised_density(prior, frozen, sd, rng):
     theta = rng.normal(size=(3, MODEL.dim))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FloatArray",
+    "Seed",
     "all_true",
     "blame",
     "boolean",
@@ -31,6 +32,7 @@ __all__ = [
     "data",
     "finite",
     "float_dtype",
+    "foreign",
     "fraction",
     "integer",
     "integer_array",
@@ -49,10 +51,12 @@ __all__ = [
     "seed",
     "summary",
     "unmasked",
+    "widths",
 ]
 
 
 FloatArray: TypeAlias = "npt.NDArray[np.floating[Any]]"
+Seed: TypeAlias = "int | np.random.Generator | np.random.SeedSequence | None"
 
 
 _MAX_STEPS = 2**62
@@ -101,6 +105,19 @@ def known_class(
         f"[{function}] expected {name} as {expected}, got {summary(value)}"
         f"{advice if isinstance(value, base) else ''}"
     )
+
+
+def foreign(value: Any) -> str:
+    """Return advice for a network, or a function, of another library in place of one of ours."""
+    packages = {part.__module__.partition(".")[0] for part in type(value).__mro__}
+    if "torch" in packages:
+        return ": rb.torch.posterior(module, likelihood, (x, y), prior=...) takes PyTorch modules"
+    if callable(value) and not isinstance(value, type):
+        return (
+            ": rb.CallableDensity(fn, dim) makes a target of a log density, rb.jax.from_jax(fn, "
+            "dim) of one in JAX, rb.torch.posterior of a PyTorch module"
+        )
+    return ""
 
 
 def real(function: str, name: str, value: object) -> float:
@@ -186,9 +203,20 @@ def interrupt_flag(function: str, value: object) -> None:
         raise TypeError(f"[{function}] expected interrupt as an InterruptFlag or None, got {got}")
 
 
-def seed(function: str, value: object) -> int:
-    """Return `value` as a seed: an integer in [0, 2**64)."""
-    return integer(function, "seed", value, minimum=0, maximum=2**64 - 1)
+def seed(function: str, value: Seed) -> int:
+    """Return a seed in [0, 2**64); a Generator is advanced, and None takes fresh entropy."""
+    if isinstance(value, numbers.Integral):
+        return integer(function, "seed", value, minimum=0, maximum=2**64 - 1)
+    if value is None:
+        value = np.random.SeedSequence()
+    if isinstance(value, np.random.SeedSequence):
+        return int(value.generate_state(1, np.uint64)[0] >> 1)
+    if isinstance(value, np.random.Generator):
+        return int(value.integers(2**63))
+    raise TypeError(
+        f"[{function}] expected seed as an integer, a NumPy Generator, a SeedSequence or None, got "
+        f"{summary(value)}"
+    )
 
 
 def boolean(function: str, name: str, value: object) -> bool:
@@ -262,6 +290,17 @@ def items(function: str, name: str, value: object, what: str) -> tuple[Any, ...]
         return tuple(value)
     except Exception as error:
         raise TypeError(f"{expected} ({interfaces.reason(error)})") from error
+
+
+def widths(function: str, hidden: object) -> tuple[int, ...]:
+    """Return the widths of hidden layers; an integer is the width of a single one."""
+    if isinstance(hidden, numbers.Integral):
+        return (integer(function, "hidden", hidden, minimum=1, maximum=2**31 - 1),)
+    given = items(function, "hidden", hidden, "widths or one integer")
+    return tuple(
+        integer(function, f"hidden[{i}]", width, minimum=1, maximum=2**31 - 1)
+        for i, width in enumerate(given)
+    )
 
 
 def mapping(function: str, name: str, value: object) -> Mapping[str, Any]:

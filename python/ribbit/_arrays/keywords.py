@@ -201,6 +201,7 @@ def _refuse(
 ) -> NoReturn:
     """Raise TypeError for the arguments of a call that Python has refused."""
     cls = type(args[0]) if method and args else None
+    order = getattr(cls, "_order", "")
     name = name or function.__name__
     title = name if cls is None else cls.__name__
     if cls is not None and name != "__init__":
@@ -220,12 +221,12 @@ def _refuse(
         values = f"{len(plain)} argument{'' if len(plain) == 1 else 's'} without a name"
         values += f" ({', '.join(plain)})" if plain else ""
         rest = ", ".join(f"{one}=" for one in named[len(plain) :])
-        advice_ = f": {rest} by name" if rest else ""
+        advice_ = order or (f": {rest} by name" if rest else "")
         raise TypeError(f"[{title}] expected {values}, got {count}{advice_}")
     twice = [key for key in plain[:count] if key in kwargs]
     if twice:
         raise TypeError(
-            f"[{title}] expected {twice[0]} once, got it twice, with a name and without"
+            f"[{title}] expected {twice[0]} once, got it twice, with a name and without{order}"
         )
     needed = [p.name for p in parameters if p.default is p.empty and p.name in named[count:]]
     missing = [key for key in needed if key not in kwargs]

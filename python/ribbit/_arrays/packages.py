@@ -1,4 +1,4 @@
-"""Optional packages that are missing: the error says which extra brings them."""
+"""Optional packages that are missing: the error says how to install them."""
 
 from __future__ import annotations
 
@@ -9,36 +9,35 @@ from collections.abc import Iterator
 
 __all__ = ["advice", "missing", "need", "needing"]
 
-# The extra, or the extras to choose from, that brings a package.
-_EXTRAS = {
-    "arviz_base": ("arviz",),
-    "cupy": ("cuda13", "cuda12"),
-    "google_crc32c": ("store",),
-    "jax": ("jax",),
-    "matplotlib": ("plot",),
-    "mpi4py": ("mpi",),
-    "numpyro": ("numpyro",),
-    "pymc": ("pymc",),
-    "sklearn": ("sklearn",),
-    "torch": ("torch",),
-    "zarr": ("store",),
+# What pip installs for a package: a line of an extra of pyproject.toml. Messages name no extra of
+# Ribbit, which is on no index.
+_CUDA = '"cupy-cuda{0}x>=14.2,<16" "cuda-toolkit[cudart,nvrtc]=={0}.*"'
+_REQUIREMENTS = {
+    "arviz_base": '"arviz-base>=0.8"',
+    "cupy": f"{_CUDA.format(13)} or pip install {_CUDA.format(12)}",
+    "google_crc32c": '"zarr>=3.0.8,<4" "google-crc32c>=1.5"',
+    "jax": '"jax>=0.5.0"',
+    "matplotlib": '"matplotlib>=3.8"',
+    "mpi4py": '"mpi4py>=4" mpich',
+    "numpyro": '"numpyro>=0.18"',
+    "pymc": '"pymc>=5.21,<6"',
+    "sklearn": '"scikit-learn>=1.6"',
+    "torch": '"torch>=2.5"',
+    "zarr": '"zarr>=3.0.8,<4" "google-crc32c>=1.5"',
 }
 
 
-def advice(package: str, extra: str | None = None) -> str:
+def advice(package: str) -> str:
     """Return the command that installs a package."""
-    extras = _EXTRAS[package] if extra is None else (extra,)
-    return "pip install " + " or ".join(f'"ribbit[{one}]"' for one in extras)
+    return f"pip install {_REQUIREMENTS[package]}"
 
 
-def missing(
-    function: str, package: str, error: ImportError | None = None, extra: str | None = None
-) -> ModuleNotFoundError:
+def missing(function: str, package: str, error: ImportError | None = None) -> ModuleNotFoundError:
     """Return the error for a package that is not installed, or whose import raised `error`."""
     absent = isinstance(error, ModuleNotFoundError) and sys.modules.get(package) is None
     return ModuleNotFoundError(
         f"[{function}] expected {package}, got {'none' if error is None or absent else error}: "
-        f"{advice(package, extra)}",
+        f"{advice(package)}",
         name=package,
     )
 
@@ -51,11 +50,11 @@ def need(function: str, *packages: str) -> None:
 
 
 @contextlib.contextmanager
-def needing(function: str, package: str, extra: str | None = None) -> Iterator[None]:
+def needing(function: str, package: str) -> Iterator[None]:
     """Raise an error with the command that installs `package` if the block cannot import it."""
     try:
         yield
     except ImportError as error:
         if (error.name or package).partition(".")[0] != package:
             raise
-        raise missing(function, package, error, extra) from error
+        raise missing(function, package, error) from error

@@ -16,7 +16,11 @@ __all__ = ["normal_starts"]
 
 
 def normal_starts(
-    function: str, seed: int, chains: int | npt.ArrayLike | None, dim: int, dtype: np.dtype[Any]
+    function: str,
+    seed: checks.Seed,
+    chains: int | npt.ArrayLike | None,
+    dim: int,
+    dtype: np.dtype[Any],
 ) -> FloatArray:
     """Return standard normals (C, dim), chain c the same whatever the others; None: one chain.
 

@@ -218,7 +218,7 @@ def _draw_buildings(ax: Axes, prediction: Prediction, y: Array) -> None:
 
 def _check_writable(path: str) -> None:
     """Raise an error before the sampling if the picture cannot be written after it."""
-    with needing("demo", "matplotlib", "examples"):
+    with needing("demo", "matplotlib"):
         from matplotlib.backend_bases import FigureCanvasBase
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):

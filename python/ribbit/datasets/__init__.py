@@ -180,7 +180,7 @@ def standardize(x: npt.ArrayLike, y: npt.ArrayLike | None = None) -> Scaler:
 
 
 def splits(
-    n: int, seed: int = 1, *, num_splits: int = 20, train_fraction: float = 0.9
+    n: int, seed: checks.Seed = 1, *, num_splits: int = 20, train_fraction: float = 0.9
 ) -> list[tuple[Indices, Indices]]:
     """Return random splits into training and test rows, as in the UCI benchmark.
 
@@ -192,8 +192,8 @@ def splits(
     ----------
     n : int
         Rows of the data set, at least 2.
-    seed : int
-        In [0, 2**32).
+    seed : int, Generator, SeedSequence or None
+        As in :meth:`ribbit.Sampler.sample`; the published splits are those of 1.
     num_splits : int
     train_fraction : float
         In (0, 1).
@@ -215,7 +215,7 @@ def splits(
     (90, 10)
     """
     n = checks.integer("splits", "n", n, minimum=2, maximum=2**48)
-    seed = checks.integer("splits", "seed", seed, minimum=0, maximum=2**32 - 1)
+    seed = checks.seed("splits", seed)
     num_splits = checks.integer("splits", "num_splits", num_splits, minimum=1, maximum=2**62)
     fraction = checks.fraction("splits", "train_fraction", train_fraction)
     train = round(fraction * n)
@@ -225,7 +225,8 @@ def splits(
         )
     what = f"num_splits = {num_splits} of n = {n} rows"
     checks.memory("splits", num_splits * n, np.int64, what)
-    state = np.random.RandomState(seed)  # the published splits are made with it
+    # The published splits are made with it; it takes no integer of more than 32 bits.
+    state = np.random.RandomState(seed if seed < 2**32 else np.random.MT19937(seed))
     result = []
     for _ in range(num_splits):
         order = state.choice(n, n, replace=False).astype(np.int64)
@@ -266,7 +267,7 @@ def energy_efficiency() -> tuple[Array, Array]:
     return read_csv(_DATA / "energy_efficiency.csv", target="heating_load")
 
 
-def toy_regression(n: int, seed: int = 0) -> tuple[Array, Array]:
+def toy_regression(n: int, seed: checks.Seed = 0) -> tuple[Array, Array]:
     """Return points on the noisy curve of Blundell et al. (2015), section 5.2, on x in (0, 0.5).
 
     y = x + 0.3 sin(2 pi (x + e)) + 0.3 sin(4 pi (x + e)) + e with e ~ N(0, 0.02^2).
@@ -275,7 +276,7 @@ def toy_regression(n: int, seed: int = 0) -> tuple[Array, Array]:
     ----------
     n : int
         Number of rows; the first rows do not depend on it.
-    seed : int
+    seed : int, Generator, SeedSequence or None
 
     Returns
     -------
@@ -297,14 +298,16 @@ def toy_regression(n: int, seed: int = 0) -> tuple[Array, Array]:
     return x[:, None], y
 
 
-def two_moons(n: int, seed: int = 0, *, noise: float = 0.1) -> tuple[Array, npt.NDArray[np.int64]]:
+def two_moons(
+    n: int, seed: checks.Seed = 0, *, noise: float = 0.1
+) -> tuple[Array, npt.NDArray[np.int64]]:
     """Return points on two interleaved half circles of radius 1, with Gaussian noise.
 
     Parameters
     ----------
     n : int
         Number of rows; labels alternate 0, 1, 0, ... The first rows do not depend on it.
-    seed : int
+    seed : int, Generator, SeedSequence or None
     noise : float
         Standard deviation in both directions.
 
@@ -332,7 +335,7 @@ def two_moons(n: int, seed: int = 0, *, noise: float = 0.1) -> tuple[Array, npt.
     return np.where((y == 0)[:, None], upper, lower) + sd * normal, y
 
 
-def _random(function: str, n: int, seed: int, *, normals: int) -> tuple[Array, Array]:
+def _random(function: str, n: int, seed: checks.Seed, *, normals: int) -> tuple[Array, Array]:
     """Uniforms (n, 1) and normals (n, normals) by address: layer 0 and 1 of the purpose "dataset".
 
     Every row has a counter of its own, so that a longer set begins with the shorter one.

@@ -96,7 +96,7 @@ def from_mpi(comm: Any = None) -> Group:
     Raises
     ------
     ImportError
-        Without mpi4py: ``pip install "ribbit[mpi]"`` brings it and an MPI.
+        Without mpi4py (extra ``mpi``, which also brings an MPI).
     TypeError
         If `comm` is not an intracommunicator.
 

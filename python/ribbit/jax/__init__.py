@@ -1,6 +1,6 @@
 """JAX: Ribbit's log densities in compiled programs, and JAX log densities as targets of Ribbit.
 
-``import ribbit.jax`` needs ``pip install "ribbit[jax]"``; ``import ribbit`` does not import it.
+``import ribbit.jax`` needs JAX (extra ``jax``); ``import ribbit`` does not import it.
 """
 
 from ribbit._arrays.keywords import explain

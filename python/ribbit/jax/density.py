@@ -118,7 +118,7 @@ class JaxDensity:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
-    def init(self, seed: int = 0, chains: int | npt.ArrayLike | None = None) -> FloatArray:
+    def init(self, seed: checks.Seed = 0, chains: int | npt.ArrayLike | None = None) -> FloatArray:
         """Return standard normal starts (P,) or (chains, P), which depend on the chain ids alone.
 
         Raises

@@ -142,7 +142,7 @@ class Model:
 
     def init(
         self,
-        seed: int = 0,
+        seed: checks.Seed = 0,
         chains: int | npt.ArrayLike | None = None,
         *,
         scheme: str = "he",
@@ -152,8 +152,8 @@ class Model:
 
         Parameters
         ----------
-        seed : int, default 0
-            In [0, 2**64).
+        seed : int, Generator, SeedSequence or None, default 0
+            As in :meth:`Sampler.sample`.
         chains : int or array of int, optional
             Number of chains, or their ids (C,); a chain's start depends on its id alone.
         scheme : {"he", "small"}, default "he"
@@ -446,6 +446,18 @@ class Model:
             raise ValueError(f"[{function}] expected layers and input_shape, got {sorted(given)}")
         stack = [layers.from_description(layer) for layer in given["layers"]]
         return cls(tuple(stack), input_shape=given["input_shape"])
+
+
+def check(function: str, model: object) -> None:
+    """Raise TypeError unless `model` is a Model that the native core can run."""
+    if not isinstance(model, Model):
+        got = f"{checks.summary(model)}{checks.foreign(model)}"
+        raise TypeError(f"[{function}] expected model as a Model, got {got}")
+    if type(model).apply is not Model.apply:
+        raise TypeError(
+            f"[{function}] model of {type(model).__name__} replaces apply, which the native "
+            "density does not call: use layers of ribbit, or rb.torch.posterior(module, ...)"
+        )
 
 
 explain(globals())

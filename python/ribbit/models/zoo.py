@@ -31,7 +31,7 @@ _LIMIT = 2**31 - 1
 
 def mlp(
     in_features: int,
-    hidden: Sequence[int],
+    hidden: int | Sequence[int],
     out_features: int,
     *,
     activation: str = "relu",
@@ -42,8 +42,8 @@ def mlp(
     ----------
     in_features : int
         Width of a data row.
-    hidden : sequence of int
-        Widths of the hidden layers; ``()`` gives a linear model.
+    hidden : int or sequence of int
+        Width of the hidden layer, or widths of several; ``()`` gives a linear model.
     out_features : int
         Number of outputs K.
     activation : str, default "relu"
@@ -66,15 +66,11 @@ def mlp(
     >>> rb.mlp(8, (50, 50), 1, activation="tanh").dim
     3051
     """
-    if not isinstance(hidden, tuple | list):
-        got = checks.summary(hidden)
-        raise TypeError(f"[mlp] expected hidden as a tuple of integers, got {got}")
     width = checks.integer("mlp", "in_features", in_features, minimum=1, maximum=_LIMIT)
     outputs = checks.integer("mlp", "out_features", out_features, minimum=1, maximum=_LIMIT)
     between = _activation("mlp", activation)
     layers: list[Layer] = []
-    for i, units in enumerate(hidden):
-        checks.integer("mlp", f"hidden[{i}]", units, minimum=1, maximum=_LIMIT)
+    for units in checks.widths("mlp", hidden):
         layers += [Dense(units), between]
     return Model((*layers, Dense(outputs)), input_shape=(width,))
 

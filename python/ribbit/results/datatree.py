@@ -41,7 +41,7 @@ class Blocks(NamedTuple):
     layers: dict[str, str]
 
 
-def to_datatree(draws: Any, x: Any, y: Any, predict_at: Any, seed: int) -> Any:
+def to_datatree(draws: Any, x: Any, y: Any, predict_at: Any, seed: checks.Seed) -> Any:
     """See :meth:`ribbit.Draws.to_datatree`.
 
     Phases: positions and statistics, groups that need data, conversion.

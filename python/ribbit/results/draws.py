@@ -319,7 +319,7 @@ class Draws:
         y: Array | None = None,
         *,
         predict_at: Array | None = None,
-        seed: int = 0,
+        seed: checks.Seed = 0,
     ) -> Any:
         """Convert to an ``xarray.DataTree`` in the form that ArviZ uses.
 
@@ -335,7 +335,7 @@ class Draws:
             Observed rows, usually the posterior's; draws do not keep them.
         predict_at : (M, ...) array, optional
             Inputs to draw new y at, one per draw.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             Seed of the noise in drawn y.
 
         Returns
@@ -345,7 +345,7 @@ class Draws:
         Raises
         ------
         ImportError
-            Without arviz-base: ``pip install "ribbit[arviz]"``.
+            Without arviz-base (extra ``arviz``).
         TypeError, ValueError
             For data as in :meth:`predict`, for x without y, and for data if the draws were not kept
             or the target has no predictions.

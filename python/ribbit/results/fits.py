@@ -175,14 +175,14 @@ class MeanField(Fit):
             header["steps"] = {"step": step, "seed": seed}
         return header, arrays
 
-    def sample(self, num_samples: int, seed: int = 0) -> Array:
+    def sample(self, num_samples: int, seed: checks.Seed = 0) -> Array:
         """Draw weights mean + scale * eps (Blundell et al. 2015, section 3.2).
 
         Parameters
         ----------
         num_samples : int
             S, >= 1.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key; sample s depends on (seed, s) alone.
 
         Returns
@@ -214,14 +214,14 @@ class MeanField(Fit):
         )
         return self.mean + self.scale * noise
 
-    def draws(self, num_draws: int, *, seed: int = 0) -> Draws:
+    def draws(self, num_draws: int, *, seed: checks.Seed = 0) -> Draws:
         """Return independent draws of the approximation as one chain.
 
         Parameters
         ----------
         num_draws : int
             S, >= 1.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key.
 
         Returns
@@ -229,13 +229,13 @@ class MeanField(Fit):
         Draws
             positions (1, S, P); ``predict`` works if the fit had a target.
         """
-        count = checks.integer(
-            "MeanField.draws", "num_draws", num_draws, minimum=1, maximum=2**32 - 1
-        )
+        name = "MeanField.draws"
+        count = checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**32 - 1)
+        seed = checks.seed(name, seed)
         positions = self.sample(count, seed)[None, ...]
         return drawn(self, positions, self.predictive, seed)
 
-    def predict(self, x: Array, num_draws: int = 1000, *, seed: int = 0) -> Prediction:
+    def predict(self, x: Array, num_draws: int = 1000, *, seed: checks.Seed = 0) -> Prediction:
         """Return predictions at new inputs, from draws made on the fly.
 
         Equal to ``draws(num_draws, seed=seed).predict(x)``, without an array (S, P).
@@ -245,7 +245,7 @@ class MeanField(Fit):
         x : (N, ...) array
         num_draws : int
             S, >= 1.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key.
 
         Returns
@@ -371,14 +371,14 @@ class DropoutFit(Fit):
         """Return the weights (P,), the start of every chain."""
         return self.theta
 
-    def draws(self, num_draws: int, *, seed: int = 0, masks: str = "row") -> Draws:
+    def draws(self, num_draws: int, *, seed: checks.Seed = 0, masks: str = "row") -> Draws:
         """Return draws: one vector of weights under `num_draws` masks.
 
         Parameters
         ----------
         num_draws : int
             S, >= 1.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key of the masks; draw s depends on (seed, s) alone.
         masks : {"row", "shared"}
             "row": a mask per draw, row of x (by its index) and unit. "shared": a mask per draw and
@@ -399,7 +399,7 @@ class DropoutFit(Fit):
         return drawn(self, positions, predictive, seed, masks=masks)
 
     def predict(
-        self, x: Array, num_draws: int = 1000, *, seed: int = 0, masks: str = "row"
+        self, x: Array, num_draws: int = 1000, *, seed: checks.Seed = 0, masks: str = "row"
     ) -> Prediction:
         """Return ``draws(num_draws, seed=seed, masks=masks).predict(x)``."""
         return self.draws(num_draws, seed=seed, masks=masks).predict(x)
@@ -458,14 +458,14 @@ class EnsembleFit(Fit):
         """Return a member (C, P) for each of the chain ids, in turn; all members when None."""
         return self.theta if chains is None else self._members(chains % self.theta.shape[0])
 
-    def draws(self, num_draws: int | None = None, *, seed: int = 0) -> Draws:
+    def draws(self, num_draws: int | None = None, *, seed: checks.Seed = 0) -> Draws:
         """Return the members as draws.
 
         Parameters
         ----------
         num_draws : int, optional
             None: every member once. A number S: S members picked with replacement.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key of the picks.
 
         Returns

@@ -200,7 +200,7 @@ class LaplaceFit(Fit):
         ids = np.arange(4, dtype=np.uint32) if chains is None else chains
         return self._drawn(np.asarray(ids, np.uint32), seed)
 
-    def draws(self, num_draws: int, *, seed: int = 0) -> Draws:
+    def draws(self, num_draws: int, *, seed: checks.Seed = 0) -> Draws:
         """Return independent draws of the Gaussian as one chain.
 
         Their predictions use the network itself, not the linearized one. They spread more than the
@@ -211,7 +211,7 @@ class LaplaceFit(Fit):
         ----------
         num_draws : int
             S, >= 1.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key; draw s depends on (seed, s) alone.
 
         Returns
@@ -233,10 +233,10 @@ class LaplaceFit(Fit):
         dim = int(self.mean.shape[0])
         require_memory(name, np, count * dim, self.mean.dtype, f"{count} draws of {dim} parameters")
         positions = self._drawn(np.arange(count, dtype=np.uint32), key)
-        return drawn(self, positions[None, ...], self.predictive, seed)
+        return drawn(self, positions[None, ...], self.predictive, key)
 
     def predict(
-        self, x: Array, num_draws: int = 1000, *, seed: int = 0, linearized: bool = True
+        self, x: Array, num_draws: int = 1000, *, seed: checks.Seed = 0, linearized: bool = True
     ) -> Prediction:
         """Return predictions at new inputs, by default of the linearized network.
 
@@ -251,7 +251,7 @@ class LaplaceFit(Fit):
         x : (N, ...) array
         num_draws : int
             S, >= 1; the draws of :meth:`draws`. The closed form uses them for ``sample`` only.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key.
         linearized : bool
             False: ``draws(num_draws, seed=seed).predict(x)``.

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ribbit._arrays.checks import Seed
 from ribbit.protocols import Array
 from ribbit.results.prediction import Prediction
 
@@ -55,7 +56,7 @@ class NormalPrediction(Prediction):
         noise = np.sqrt((self._noise**2).mean(axis=0)) * unit
         return self._shaped(np.broadcast_to(noise, mean.shape))
 
-    def sample(self, num_samples: int, *, seed: int = 0) -> Array:
+    def sample(self, num_samples: int, *, seed: Seed = 0) -> Array:
         """Draw y at all rows: for each sample one of ``num_draws`` weight vectors, and its noise.
 
         For more samples than ``num_draws``, weights repeat: give ``predict`` a larger one.

@@ -350,14 +350,14 @@ class Prediction:
         scores = self._by_rows(of_y, axis=0)
         return float(namespace(scores).mean(scores))
 
-    def sample(self, num_samples: int, *, seed: int = 0) -> Array:
+    def sample(self, num_samples: int, *, seed: checks.Seed = 0) -> Array:
         """Return samples of y at all rows: for each a random draw, plus its noise.
 
         Parameters
         ----------
         num_samples : int
             n, >= 1.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key: sample i depends on (seed, i) and the draws alone.
 
         Returns

@@ -118,7 +118,7 @@ class SWAGFit(Fit):
         self._require_spread("SWAGFit")
         return self._drawn(np.asarray(ids, np.uint32), seed)
 
-    def draws(self, num_draws: int, *, seed: int = 0) -> Draws:
+    def draws(self, num_draws: int, *, seed: checks.Seed = 0) -> Draws:
         """Return independent draws as one chain, from the members in turn.
 
         Draw s is mean + sqrt(variance / 2) z1 + D^T z2 / sqrt(2 (K - 1)) of member s mod M (Maddox
@@ -128,7 +128,7 @@ class SWAGFit(Fit):
         ----------
         num_draws : int
             S, >= 1. A multiple of M gives the members equal weights.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key; draw s depends on (seed, s) alone.
 
         Returns
@@ -153,9 +153,9 @@ class SWAGFit(Fit):
         # the draws, and the copy that lines them up
         require_memory(name, namespace(self.deviations), 2 * count * dim, dtype, what)
         positions = self._drawn(np.arange(count, dtype=np.uint32), key)
-        return drawn(self, positions[None, ...], self.predictive, seed)
+        return drawn(self, positions[None, ...], self.predictive, key)
 
-    def predict(self, x: Array, num_draws: int = 1000, *, seed: int = 0) -> Prediction:
+    def predict(self, x: Array, num_draws: int = 1000, *, seed: checks.Seed = 0) -> Prediction:
         """Return ``draws(num_draws, seed=seed).predict(x)``."""
         return self.draws(num_draws, seed=seed).predict(x)
 

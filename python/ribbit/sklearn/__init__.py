@@ -1,6 +1,6 @@
 """Scikit-learn estimators; ``import ribbit`` alone does not import scikit-learn.
 
-Needs ``pip install "ribbit[sklearn]"``.
+Needs scikit-learn 1.6 or newer (extra ``sklearn``).
 
 >>> from ribbit.sklearn import BNNClassifier, BNNRegressor
 """

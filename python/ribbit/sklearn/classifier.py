@@ -35,8 +35,8 @@ class BNNClassifier(ClassifierMixin, BNN):
 
     Parameters
     ----------
-    hidden : sequence of int, default (50,)
-        Widths of the hidden layers; () is a linear model.
+    hidden : int or sequence of int, default (50,)
+        Width of the hidden layer, or widths of several; () is a linear model.
     activation, method
         As in :class:`BNNRegressor`.
     prior_scale : float or "auto", default "auto"
@@ -95,7 +95,7 @@ class BNNClassifier(ClassifierMixin, BNN):
 
     def __init__(
         self,
-        hidden: tuple[int, ...] = (50,),
+        hidden: int | tuple[int, ...] = (50,),
         *,
         activation: str = "tanh",
         method: str = "mclmc",
@@ -241,7 +241,7 @@ class BNNClassifier(ClassifierMixin, BNN):
         ----------
         X : (N, D) array or frame
         n_samples : int, default 1
-        random_state : int, RandomState or None, default 0
+        random_state : int, RandomState, Generator, SeedSequence or None, default 0
 
         Returns
         -------

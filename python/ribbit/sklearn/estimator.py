@@ -39,7 +39,7 @@ class BNN(BaseEstimator):
 
     def __init__(
         self,
-        hidden: tuple[int, ...] = (50,),
+        hidden: int | tuple[int, ...] = (50,),
         *,
         activation: str = "tanh",
         method: str = "mclmc",
@@ -146,7 +146,7 @@ class BNN(BaseEstimator):
         """Return the network, with a Dropout layer behind each activation where masks are asked."""
         layers: list[Any] = []
         rate = checks.fraction(name, "dropout_rate", self.dropout_rate)
-        for width in checks.items(name, "hidden", self.hidden, "widths"):
+        for width in checks.widths(name, self.hidden):
             layers += [Dense(width), Activation(self.activation)]
             if methods.dropped(self.method):
                 layers.append(Dropout(rate))
@@ -287,12 +287,14 @@ class BNN(BaseEstimator):
 
 def _seed(name: str, random_state: Any) -> int:
     """Return a key of Ribbit's random numbers: a whole number is one itself."""
+    if isinstance(random_state, np.random.Generator | np.random.SeedSequence):
+        return checks.seed(name, random_state)
     if random_state is not None and not hasattr(random_state, "randint"):
         return checks.integer(name, "random_state", random_state, minimum=0, maximum=2**64 - 1)
     try:
         return int(check_random_state(random_state).randint(2**31 - 1))
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"[{name}] expected random_state as a whole number, a RandomState or None, got "
-            f"{checks.summary(random_state)}"
+            f"[{name}] expected random_state as an integer, a RandomState, a Generator, a "
+            f"SeedSequence or None, got {checks.summary(random_state)}"
         ) from error

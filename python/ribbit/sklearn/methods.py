@@ -313,7 +313,7 @@ def _foretell(plan: Plan, how: Chains, target: Posterior, seed: int) -> None:
         return
     thin = _thin(plan, how, target)
     given = how.warmup if plan.warmup is None else plan.warmup
-    warmup = how.sampler.default_warmup if given is None else given
+    warmup = how.sampler._default_warmup if given is None else given
     assert thin is not None
     steps = warmup + (plan.draws or _FIRST) * thin
     start = target.init(seed=seed, chains=plan.chains)

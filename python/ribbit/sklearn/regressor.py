@@ -28,8 +28,8 @@ class BNNRegressor(RegressorMixin, BNN):
 
     Parameters
     ----------
-    hidden : sequence of int, default (50,)
-        Widths of the hidden layers; () is a linear model.
+    hidden : int or sequence of int, default (50,)
+        Width of the hidden layer, or widths of several; () is a linear model.
     activation : str, default "tanh"
         identity, relu, tanh, silu, sigmoid, gelu, softplus, leaky_relu or elu.
     method : str, default "mclmc"
@@ -72,11 +72,10 @@ class BNNRegressor(RegressorMixin, BNN):
         Further arguments of the method's class, such as ``{"adjusted": True}`` for
         :class:`ribbit.MCLMC`.
     store : path, optional
-        Folder of the run: the same fit resumes an interrupted one. Needs ``pip install
-        "ribbit[store]"``.
+        Folder of the run: the same fit resumes an interrupted one. Needs zarr (extra ``store``).
     max_seconds : float, optional
         End chains after this time and keep the draws so far.
-    random_state : int, RandomState or None
+    random_state : int, RandomState, Generator, SeedSequence or None
         An integer is the key of all random numbers.
     verbose : bool, default False
         Show progress.
@@ -134,7 +133,7 @@ class BNNRegressor(RegressorMixin, BNN):
 
     def __init__(
         self,
-        hidden: tuple[int, ...] = (50,),
+        hidden: int | tuple[int, ...] = (50,),
         *,
         activation: str = "tanh",
         method: str = "mclmc",
@@ -350,7 +349,7 @@ class BNNRegressor(RegressorMixin, BNN):
         ----------
         X : (N, D) array or frame
         n_samples : int, default 1
-        random_state : int, RandomState or None, default 0
+        random_state : int, RandomState, Generator, SeedSequence or None, default 0
 
         Returns
         -------

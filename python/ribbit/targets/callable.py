@@ -28,7 +28,7 @@ _FLOAT64 = np.dtype(np.float64)
 _MAX_DIM = 2**34
 
 
-def _standard_normals(name: str, seed: int, chains: Any, dim: int) -> Array64:
+def _standard_normals(name: str, seed: checks.Seed, chains: Any, dim: int) -> Array64:
     out = cast("Array64", normal_starts(name, seed, chains, dim, _FLOAT64))
     return out[0] if chains is None else out
 
@@ -92,7 +92,7 @@ class CallableDensity:
         """Return a density from a compiled function; see `PointerDensity`."""
         return PointerDensity(address, dim, user_data, threadsafe=threadsafe)
 
-    def init(self, seed: int = 0, chains: int | npt.ArrayLike | None = None) -> Array64:
+    def init(self, seed: checks.Seed = 0, chains: int | npt.ArrayLike | None = None) -> Array64:
         """Return standard normal starts (P,) or (chains, P), which depend on the chain ids alone.
 
         Raises
@@ -212,7 +212,7 @@ class PointerDensity:
         }.items():
             object.__setattr__(self, key, value)
 
-    def init(self, seed: int = 0, chains: int | npt.ArrayLike | None = None) -> Array64:
+    def init(self, seed: checks.Seed = 0, chains: int | npt.ArrayLike | None = None) -> Array64:
         """Return standard normal starts (P,) or (chains, P), which depend on the chain ids alone.
 
         Raises

@@ -152,7 +152,7 @@ class MaskedPosterior(NativeSteps):
         """As `Posterior.fingerprint`, with what the masks were asked to be."""
         return {**self._spec.fingerprint, "masks": digest(self._options)}
 
-    def init(self, seed: int = 0, chains: int | npt.ArrayLike | None = None) -> FloatArray:
+    def init(self, seed: checks.Seed = 0, chains: int | npt.ArrayLike | None = None) -> FloatArray:
         """Draw a starting position, as the target does."""
         return self.with_rates(self._spec.init(seed, chains))
 

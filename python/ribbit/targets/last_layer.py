@@ -104,7 +104,11 @@ class IntegratedSpec(DensitySpec):
         return integrate("Posterior.subset", self.whole.rows(chosen))
 
     def init(
-        self, seed: int = 0, chains: int | npt.ArrayLike | None = None, *, scheme: str = "he"
+        self,
+        seed: checks.Seed = 0,
+        chains: int | npt.ArrayLike | None = None,
+        *,
+        scheme: str = "he",
     ) -> FloatArray:
         """Draw a starting position: that of the whole posterior, without the last layer."""
         start: FloatArray = self.reduce(

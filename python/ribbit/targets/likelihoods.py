@@ -308,6 +308,7 @@ class Gaussian(_ScaledNoise):
     """
 
     kind: ClassVar[Kind] = "regression"
+    _order: ClassVar[str] = ": the first argument is the sd of the noise; its mean is 0"
     scale: float | tuple[float, ...] | None = None
     log_noise_prior: Any = field(default=None, kw_only=True)
     per_output: bool = field(default=True, kw_only=True)

@@ -24,15 +24,19 @@ from ribbit._backends import precision as _precision
 from ribbit._backends.precision import Precision
 from ribbit.errors import DataError, ShapeError
 from ribbit.models.model import Model
+from ribbit.models.model import check as check_model
 from ribbit.protocols import PredictiveTerms, RowGroup
+from ribbit.results.prediction import Prediction
 from ribbit.targets.curvature import GaussNewton
 from ribbit.targets.dropout import MaskedPosterior
 from ribbit.targets.last_layer import IntegratedSpec, integrate, pays
 from ribbit.targets.likelihoods import Array64, Kind, Likelihood
 from ribbit.targets.likelihoods import check as check_likelihood
+from ribbit.targets.members import public
 from ribbit.targets.native import NativeDensity, NativeSteps
 from ribbit.targets.predictive import NetworkPredictive, unravel
 from ribbit.targets.prior_base import PriorLike
+from ribbit.targets.prior_draws import predicted
 from ribbit.targets.prior_table import warn_of_hidden
 from ribbit.targets.priors import Normal
 from ribbit.targets.ranks import check_group, check_options, on_every_rank, spaced
@@ -295,8 +299,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         columns = checks.column_names(name, "x", x)
         x = mapped(checks.matched(name, x, None))
         if checks.boolean(name, "standardize", standardize):
-            if not isinstance(model, Model):
-                raise TypeError(f"[{name}] expected model as a Model, got {checks.summary(model)}")
+            check_model(name, model)
             noise = check_likelihood(name, likelihood)
             units = Units.of(name, model, x, y, noise, weights, titles=columns)
         data = model, x, y, prior, likelihood
@@ -372,6 +375,9 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         }
         shown = [fact for fact in facts.items() if fact[1]]
         return html_table(type(self).__name__, shown) + self.model._repr_html_()
+
+    def __dir__(self) -> list[str]:
+        return public(super().__dir__())
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The native part cannot be pickled; it is rebuilt from the arguments.
@@ -462,7 +468,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
 
     def init(
         self,
-        seed: int = 0,
+        seed: checks.Seed = 0,
         chains: int | npt.ArrayLike | None = None,
         *,
         scheme: str = "he",
@@ -475,8 +481,8 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
 
         Parameters
         ----------
-        seed : int, default 0
-            In [0, 2**64).
+        seed : int, Generator, SeedSequence or None, default 0
+            As in :meth:`Sampler.sample`.
         chains : int or array of int, optional
             Number of chains, or their ids (C,).
         scheme : {"he", "small"}, default "he"
@@ -611,6 +617,54 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
             If `theta` is not an array or its last axis is not P.
         """
         return unravel("Posterior.unravel", self._predictive, theta)
+
+    def prior_predictive(
+        self,
+        x: npt.ArrayLike,
+        num_draws: int = 1000,
+        *,
+        seed: checks.Seed = 0,
+        keep: bool = False,
+    ) -> Prediction:
+        """Predictions at inputs before any data are seen: from draws of the prior.
+
+        Weights, learned scales and a learned noise are drawn from their priors, not tempered. With
+        `standardize` predictions are in the units of y. Look at them to choose priors: they show
+        which functions, and which y, the model holds for plausible.
+
+        Parameters
+        ----------
+        x : (N, ...) array
+            As for :meth:`Draws.predict`.
+        num_draws : int, default 1000
+            S, >= 1.
+        seed : int, Generator, SeedSequence or None, default 0
+            As in :meth:`Sampler.sample`; draw s depends on (seed, s) alone.
+        keep : bool, default False
+            Keep what every draw predicts, as :meth:`Draws.predict` does.
+
+        Returns
+        -------
+        Prediction
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument does not fit.
+
+        Examples
+        --------
+        >>> x = np.linspace(-1, 1, 20)[:, None]
+        >>> target = rb.Posterior(
+        ...     rb.mlp(1, 20, 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+        ... )
+        >>> prior = target.prior_predictive(x, 500, seed=1, keep=True)
+        >>> prior.interval(0.9)[0].shape, prior.samples.shape  # of y; functions to plot
+        ((20, 1), (1, 500, 20, 1))
+        """
+        spec = self._spec.whole if isinstance(self._spec, IntegratedSpec) else self._spec
+        name = "Posterior.prior_predictive"
+        return predicted(name, self, spec.table, x, num_draws, seed, keep)
 
     def outputs(self, theta: FloatArray, x: npt.ArrayLike) -> FloatArray:
         """Return the raw outputs of the network at `x`; see `NetworkPredictive.outputs`."""

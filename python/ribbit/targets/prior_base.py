@@ -64,6 +64,8 @@ class Prior:
     """
 
     kind: ClassVar[int]  # code in the prior table
+    # Advice for calls that take the first argument for a mean, such as Normal(0.0, 1.0).
+    _order: ClassVar[str] = ""
     fan_in: bool
 
     def _table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
@@ -103,7 +105,11 @@ class Prior:
     def _set_positive(self, *names: str) -> None:
         owner = type(self).__name__
         for name in names:
-            object.__setattr__(self, name, checks.positive(owner, name, getattr(self, name)))
+            try:
+                value = checks.positive(owner, name, getattr(self, name))
+            except ValueError as error:
+                raise ValueError(f"{error}{self._order}") from None
+            object.__setattr__(self, name, value)
         if "fan_in" in self.__dict__:
             object.__setattr__(self, "fan_in", checks.boolean(owner, "fan_in", self.fan_in))
 

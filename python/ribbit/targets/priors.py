@@ -107,6 +107,7 @@ class Normal(Prior):
     """
 
     kind: ClassVar[int] = PRIORS["Normal"]
+    _order = ": the first argument is the standard deviation; the mean is 0, or mean= by name"
     scale: float | ScalePrior
     fan_in: bool = field(default=False, kw_only=True)
     per: str = field(default="array", kw_only=True)
@@ -225,6 +226,7 @@ class Normal(Prior):
         return LearnedScales(self.scale, self.per, self._divisor)
 
 
+_SCALE_FIRST = ": the first argument is the scale; the prior is centred at 0"
 _PER = ("array", "layer", "input", "unit", "weight", "all")
 
 
@@ -260,6 +262,7 @@ class Laplace(Prior):
     """
 
     kind: ClassVar[int] = PRIORS["Laplace"]
+    _order = _SCALE_FIRST
     scale: float
     fan_in: bool = field(default=False, kw_only=True)
 
@@ -301,6 +304,7 @@ class StudentT(Prior):
     """
 
     kind: ClassVar[int] = PRIORS["StudentT"]
+    _order = ": the arguments are df and scale, in this order; the prior is centred at 0"
     df: float
     scale: float
     fan_in: bool = field(default=False, kw_only=True)
@@ -347,6 +351,7 @@ class Logistic(Prior):
     """
 
     kind: ClassVar[int] = PRIORS["Logistic"]
+    _order = _SCALE_FIRST
     scale: float
     fan_in: bool = field(default=False, kw_only=True)
 

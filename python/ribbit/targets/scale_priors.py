@@ -130,6 +130,7 @@ class HalfNormal(ScalePrior):
     """
 
     kind: ClassVar[int] = PRIORS["HalfNormal"]
+    _order = ": the first argument is the scale, the only one"
     scale: float
 
     def __post_init__(self) -> None:
@@ -191,6 +192,7 @@ class HalfCauchy(ScalePrior):
     """
 
     kind: ClassVar[int] = PRIORS["HalfCauchy"]
+    _order = ": the first argument is the scale, the only one"
     scale: float
 
     def __post_init__(self) -> None:

@@ -26,6 +26,7 @@ from ribbit._backends.codes import COLUMNS
 from ribbit._backends.density_table import DensityTable, prior_constants
 from ribbit.errors import ShapeError
 from ribbit.models.model import Model
+from ribbit.models.model import check as check_model
 from ribbit.targets import likelihoods, prior_table, priors
 from ribbit.targets.blocks import blocks_of
 from ribbit.targets.likelihoods import Array64, Likelihood
@@ -122,13 +123,7 @@ class DensitySpec:
         the last layer out. weights: of rows, by `checks.row_weights`.
         shards: into which all rows are cut. columns: names of those of x.
         """
-        if not isinstance(model, Model):
-            raise TypeError(f"[{name}] expected model as a Model, got {checks.summary(model)}")
-        if type(model).apply is not Model.apply:
-            raise TypeError(
-                f"[{name}] model of {type(model).__name__} replaces apply, which the native "
-                "density does not call: use layers of ribbit, or rb.torch.posterior(module, ...)"
-            )
+        check_model(name, model)
         x = mapped(x)
         prior = priors.check(name, prior)
         likelihood = likelihoods.check(name, likelihood)
@@ -356,7 +351,11 @@ class DensitySpec:
         return likelihood / scale, prior / self.temperature
 
     def init(
-        self, seed: int = 0, chains: int | npt.ArrayLike | None = None, *, scheme: str = "he"
+        self,
+        seed: checks.Seed = 0,
+        chains: int | npt.ArrayLike | None = None,
+        *,
+        scheme: str = "he",
     ) -> FloatArray:
         """Draw a starting position: the model's `Model.init`, "log_noise" at 0, scales near it."""
         start = self.model.init(seed, chains, scheme=scheme, dtype=self.dtype)

@@ -20,6 +20,7 @@ from ribbit._arrays.starts import normal_starts
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.targets import prior_table
 from ribbit.targets.likelihoods import Array64, Likelihood
+from ribbit.targets.members import public
 from ribbit.targets.predictive import log_noise_view
 from ribbit.targets.prior_base import LOG_NOISE, PriorLike
 from ribbit.targets.priors import Normal
@@ -163,6 +164,9 @@ class ModuleDensity(Evaluation):
         made = type(self), self.module, self.likelihood, self.rows, self._options
         return _rebuild, made, overrides.hidden(self)
 
+    def __dir__(self) -> list[str]:
+        return public(super().__dir__())
+
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}({type(self.module).__name__}, {self.dim} parameters, "
@@ -229,7 +233,7 @@ class ModuleDensity(Evaluation):
         value, _ = self._log_prior.value_and_grad(theta)
         return value[0] if single else value
 
-    def init(self, seed: int = 0, chains: int | npt.ArrayLike | None = None) -> FloatArray:
+    def init(self, seed: checks.Seed = 0, chains: int | npt.ArrayLike | None = None) -> FloatArray:
         """Return random starts (P,) or (chains, P), which depend on the chain ids alone.
 
         Arrays of two axes or more are N(0, 2 / fan_in) (He et al. 2015), biases 0, scales of norms

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
-from typing import Literal
+from typing import Any, Literal
 
 from ribbit._arrays import checks
+from ribbit.results.prediction import Prediction
 from ribbit.targets import likelihoods
+from ribbit.targets.prior_draws import predicted
 from ribbit.torch.masked import MaskedModule
 from ribbit.torch.masks import place_masks
 from ribbit.torch.predictive import ModulePredictive
@@ -32,6 +34,13 @@ class ModulePosterior(ModulePredictive):
     >>> isinstance(target, rb.torch.ModulePosterior), target.native
     (True, False)
     """
+
+    def prior_predictive(
+        self, x: Any, num_draws: int = 1000, *, seed: checks.Seed = 0, keep: bool = False
+    ) -> Prediction:
+        """Predictions from draws of the prior; see :meth:`ribbit.Posterior.prior_predictive`."""
+        name = "ModulePosterior.prior_predictive"
+        return predicted(name, self, self._table, x, num_draws, seed, keep)
 
     def masked(
         self,

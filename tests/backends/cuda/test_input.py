@@ -176,7 +176,7 @@ def missing(kind):
 
 def test_no_cupy(cupy):
     cupy.set(sys.modules, "cupy", None)
-    assert 'pip install "ribbit[cuda13]" or "ribbit[cuda12]"' in missing(ImportError)
+    assert 'pip install "cupy-cuda13x>=14.2,<16"' in missing(ImportError)
 
 
 def test_no_driver(cupy):
@@ -202,7 +202,7 @@ def test_no_nvrtc(cupy):
     cupy.nvrtc.getVersion = fail
     text = missing(ImportError)
     assert "libnvrtc.so.13: cannot open" in text
-    assert 'pip install "ribbit[cuda13]" or "ribbit[cuda12]"' in text
+    assert 'pip install "cupy-cuda13x>=14.2,<16"' in text
 
 
 def test_nothing_missing(cupy):

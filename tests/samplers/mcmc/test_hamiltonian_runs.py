@@ -48,7 +48,7 @@ def together(monkeypatch):
 
 
 def one_by_one(monkeypatch):
-    monkeypatch.setattr(rb.HMC, "several", property(lambda self: False))
+    monkeypatch.setattr(rb.HMC, "_several", property(lambda self: False))
 
 
 def equal(a, b):
@@ -83,7 +83,7 @@ def test_bits_are_those_of_single_calls(case, dtype, together, monkeypatch):
     # Trajectories are brief up to the transition 30 of warmup.
     run = {"warmup": 130, "chains": 3, "seed": 4, "progress": False, "save_warmup": True}
     sampler = rb.HMC(posterior(dtype), **CASES[case])
-    assert sampler.several
+    assert sampler._several
     draws = sampler.sample(20, **run)
     assert max(together) == 7
     assert sum(together) >= 130  # a forecast looks at some by themselves
@@ -131,7 +131,7 @@ def test_a_call_that_ends_by_the_clock_gives_the_same(case, seconds, thin, toget
     single = sampler.sample(12, thin=thin, **run)
     monkeypatch.undo()
     monkeypatch.setattr(Chunk, "size", lambda self, left: min(left, 7 * thin))
-    monkeypatch.setattr(rb.HMC, "call_seconds", seconds)
+    monkeypatch.setattr(rb.HMC, "_call_seconds", seconds)
     together.clear()
     made, inner = [], hmc.advance_together
 
@@ -192,7 +192,7 @@ def test_a_sampler_that_makes_its_own_transitions_is_not_passed_by():
         Standing.calls = 0
         kind(posterior()).sample(20, warmup=30, chains=2, progress=False)
         assert Standing.calls == 50
-    assert rb.HMC(posterior()).several
+    assert rb.HMC(posterior())._several
 
 
 def test_a_wrapper_of_the_native_transitions_is_not_passed_by():
@@ -313,7 +313,7 @@ def test_chains_that_several_threads_have(chains, together, monkeypatch):
     ids=["random step sizes", "mass"],
 )
 def test_what_changes_in_python_goes_one_by_one(options):
-    assert not rb.HMC(posterior(), **options).several
+    assert not rb.HMC(posterior(), **options)._several
 
 
 def test_a_target_that_replaces_the_transitions_is_not_passed_by():

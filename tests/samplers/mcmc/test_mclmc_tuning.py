@@ -141,7 +141,7 @@ def test_defaults_are_those_of_each_form():
     target = posterior()
     for adjusted, warmup, thin in ((False, 10_000, 20), (True, 500, 1)):
         sampler = MCLMC(target, adjusted=adjusted)
-        assert (sampler.default_warmup, sampler.default_thin) == (warmup, thin)
+        assert (sampler._default_warmup, sampler._default_thin) == (warmup, thin)
     draws = MCLMC(target).sample(3, chains=1, progress=False)
     assert draws.state.step == 10_060
     assert draws.settings["warmup"] == 10_000

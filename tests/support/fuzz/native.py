@@ -27,6 +27,7 @@ from tests.support.fuzz.problem import (
     Y,
     choice,
     flag,
+    seed,
 )
 
 C, STEPS = 2, 3
@@ -177,7 +178,7 @@ NATIVE: dict[str, Call] = {
         INTEGRATED.complete,
         {
             "position": exact(np.zeros((C, INTEGRATED.dim)), also=LONGER),
-            "seed": SEED,
+            "seed": seed(),
             "step": STEP,
             "chains": (IDS, m.arrays((C,), dtype=np.int64)),
             "interrupt": INTERRUPT,
@@ -240,14 +241,14 @@ NATIVE: dict[str, Call] = {
         {
             "theta": exact(MASKED.init(0)),
             "rows": (np.arange(3), m.arrays((3,), dtype=np.int64, rows=True, none=True)),
-            "seed": SEED,
+            "seed": seed(),
             "step": STEP,
         },
     ),
     "MaskedPosterior.mask_predictive": Call(
         MASKED.mask_predictive,
         {
-            "seed": SEED,
+            "seed": seed(),
             "masks": choice("row"),
             "rates": (np.array([0.2]), m.arrays((1,))),
         },

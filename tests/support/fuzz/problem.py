@@ -82,7 +82,7 @@ DRAWS.save(FOLDER / "draws")
 FITS["B"].save(FOLDER / "fit")
 rb.BBB(TARGET).fit(1, progress=False, store=FOLDER / "run")
 
-SEED: Argument = (0, m.integers(0, 2**64 - 1))
+SEED: Argument = (0, m.integers(0, 2**64 - 1, none=True))
 THETAS: Argument = (THETA, m.arrays((P,), exact=True, finite=False))
 STARTS: Argument = (
     THETA,
@@ -94,7 +94,7 @@ PRIORS = m.without(m.no(), "dict")
 
 
 def seed(value: int = 0) -> Argument:
-    return value, m.integers(0, 2**64 - 1)
+    return value, m.integers(0, 2**64 - 1, none=True)
 
 
 def count(value: int, low: int = 1, high: int = 2**39, *, none: bool = False) -> Argument:

@@ -556,7 +556,7 @@ DATASETS: dict[str, Call] = {
         rb.datasets.splits,
         {
             "n": count(10, 2, 2**48),
-            "seed": count(0, 0, 2**32 - 1),
+            "seed": SEED,
             "num_splits": count(2, 1, 2**60),
             "train_fraction": fraction(0.9),
         },

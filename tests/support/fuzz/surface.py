@@ -273,7 +273,7 @@ def surface(made: dict[str, Any]) -> list[dict[str, tuple[Any, Callable[..., Any
             continue
         for name, call in (UNARY | BINARY).items():
             operators[f"{name} of {label}"] = (owner, functools.partial(call, owner))
-        for name in dir(owner):
+        for name in sorted(object.__dir__(owner)):  # of targets, what dir leaves out too
             if name.startswith("_") or name in NOT_CALLED:
                 continue
             read = functools.partial(getattr, owner, name)

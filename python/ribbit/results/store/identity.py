@@ -83,6 +83,8 @@ def _advice(folder: Path, name: str, old: Any, new: Any, kept: int | None) -> st
             f"to continue, {names[0]} = rb.load({str(folder)!r}), then {names[1]} = "
             f"...{call}, resume={names[0]}, store=another folder){joined}"
         )
+    if name == "seed":
+        return f"seed={old} resumes it; give another run a folder of its own"
     return "give it a folder of its own"
 
 

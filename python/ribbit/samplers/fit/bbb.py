@@ -167,7 +167,7 @@ class BBB:
         self,
         num_epochs: int | None = None,
         *,
-        seed: int = 0,
+        seed: checks.Seed = 0,
         init: MeanField | Array | None = None,
         resume: MeanField | None = None,
         progress: ProgressOption = None,
@@ -181,7 +181,7 @@ class BBB:
             Passes over the data, at least 1. Default: the length of a cosine or cyclical schedule,
             else 10,000 steps. If a step takes more than 1,024 rows there are fewer steps, but at
             least 2,000.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key of batches and weight noise.
         init : MeanField, (P,) array or another fit, optional
             Start: an approximation, or a mean with `init_scale`. Default: ``target.init``.
@@ -190,8 +190,8 @@ class BBB:
         progress : bool or callable, optional
             As for :meth:`ribbit.HMC.sample`.
         store : path or Store, optional
-            Folder for checkpoints: the same call again resumes an interrupted fit, bit-identically.
-            Needs ``pip install "ribbit[store]"``.
+            Folder for checkpoints. The same call again resumes an interrupted fit, bit-identically.
+            Needs zarr (extra ``store``).
 
         Returns
         -------

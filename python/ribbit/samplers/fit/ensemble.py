@@ -109,7 +109,7 @@ class DeepEnsemble:
         self,
         num_epochs: int | None = None,
         *,
-        seed: int = 0,
+        seed: checks.Seed = 0,
         init: Array | None = None,
         resume: EnsembleFit | None = None,
         progress: ProgressOption = None,
@@ -124,7 +124,7 @@ class DeepEnsemble:
             Passes over the data; 0 keeps the weights of `init`. Default: the length of a cosine or
             cyclical schedule, else 10,000 steps. If a step takes more than 1,024 rows there are
             fewer steps, but at least 2,000.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key of starts and batches.
         init : (P,) or (M, P) array, or a fit, optional
             Starts of the members; default ``target.init`` per member. With one start, all rows in
@@ -134,8 +134,8 @@ class DeepEnsemble:
         progress : bool or callable, optional
             As for :meth:`ribbit.HMC.sample`.
         store : path or Store, optional
-            Folder for checkpoints: the same call again resumes an interrupted fit, bit-identically.
-            Needs ``pip install "ribbit[store]"``.
+            Folder for checkpoints. The same call again resumes an interrupted fit, bit-identically.
+            Needs zarr (extra ``store``).
         executor : object with submit, or callable, optional
             Workers that train the members, with bit-identical results; as for
             :meth:`ribbit.HMC.sample`. History, progress and checkpoints stay in this process.
@@ -165,6 +165,7 @@ class DeepEnsemble:
         ``fit``; ``resume=error.fit`` continues.
         """
         name = "DeepEnsemble.fit"
+        seed = checks.seed(name, seed)
         with together(name, self._stepper.density.group) as ranks:
             epochs = epochs_of(
                 name, num_epochs, self._stepper, init=init, resume=resume, store=store

@@ -114,7 +114,7 @@ class EnsembleStart:
         target: Any,
         chains: int | Sequence[int] = 4,
         *,
-        seed: int = 0,
+        seed: checks.Seed = 0,
         progress: ProgressOption = None,
         executor: Any = None,
     ) -> EnsembleFit:
@@ -128,7 +128,7 @@ class EnsembleStart:
             A :class:`ribbit.Posterior`.
         chains : int or sequence of int
             Number of members (with ids 0, 1, ...), or their ids.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key.
         progress : bool or callable, optional
             As for :meth:`ribbit.HMC.sample`.

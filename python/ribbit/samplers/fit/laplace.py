@@ -184,7 +184,7 @@ class LaplaceApproximation:
         self,
         num_epochs: int | None = None,
         *,
-        seed: int = 0,
+        seed: checks.Seed = 0,
         init: Array | None = None,
         resume: LaplaceFit | None = None,
         progress: ProgressOption = None,
@@ -198,7 +198,7 @@ class LaplaceApproximation:
             Passes over the data by Adam; 0 if `init` is the mode, or `resume` is trained. Default:
             the length of a cosine or cyclical schedule, else 10,000 steps. If a step takes more
             than 1,024 rows there are fewer steps, but at least 2,000.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key of start and batches.
         init : (P,) or (1, P) array, or a fit, optional
             Start of Adam, or with ``num_epochs=0`` the mode; for a fit its mean or first member.
@@ -208,9 +208,9 @@ class LaplaceApproximation:
         progress : bool or callable, optional
             Progress of the training; as for :meth:`ribbit.HMC.sample`.
         store : path or Store, optional
-            Folder for checkpoints of the training and for the fit: the same call again resumes,
-            bit-identically, and computes the curvature again. Needs ``pip install
-            "ribbit[store]"``, and epochs.
+            Folder for checkpoints of the training, and for the fit at the end. The same call again
+            resumes an interrupted training, bit-identically, and computes the curvature again.
+            Needs zarr (extra ``store``) and epochs.
 
         Returns
         -------

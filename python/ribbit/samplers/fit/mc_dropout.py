@@ -124,7 +124,7 @@ class MCDropout:
         self,
         num_epochs: int | None = None,
         *,
-        seed: int = 0,
+        seed: checks.Seed = 0,
         init: Array | None = None,
         resume: DropoutFit | None = None,
         progress: ProgressOption = None,
@@ -138,7 +138,7 @@ class MCDropout:
             Passes over the data; 0 keeps the weights of `init`. Default: the length of a cosine or
             cyclical schedule, else 10,000 steps. If a step takes more than 1,024 rows there are
             fewer steps, but at least 2,000.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key of batches and masks.
         init : (P,) or (1, P) array, or a fit, optional
             Start of the weights; default ``target.init``.
@@ -147,8 +147,8 @@ class MCDropout:
         progress : bool or callable, optional
             As for :meth:`ribbit.HMC.sample`.
         store : path or Store, optional
-            Folder for checkpoints: the same call again resumes an interrupted fit, bit-identically.
-            Needs ``pip install "ribbit[store]"``.
+            Folder for checkpoints. The same call again resumes an interrupted fit, bit-identically.
+            Needs zarr (extra ``store``).
 
         Returns
         -------
@@ -175,6 +175,7 @@ class MCDropout:
         ``fit``; ``resume=error.fit`` continues.
         """
         name = "MCDropout.fit"
+        seed = checks.seed(name, seed)
         with together(name, self._stepper.density.group) as ranks:
             # What is learned is not a setting.
             settings = {k: v for k, v in self.settings.items() if k != "rates"}

@@ -150,7 +150,7 @@ class SWAG:
         num_epochs: int | None = None,
         *,
         swag_epochs: int = 40,
-        seed: int = 0,
+        seed: checks.Seed = 0,
         init: Array | None = None,
         resume: SWAGFit | None = None,
         progress: ProgressOption = None,
@@ -169,7 +169,7 @@ class SWAG:
         swag_epochs : int
             Passes at the constant rate; each ends with a collected iterate. A fit needs at least 2
             to give draws, and `max_rank` or more for the whole rank.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key of starts and batches.
         init : (P,) or (M, P) array, or a fit, optional
             Starts of the members; default ``target.init`` per member. With one start, all rows in
@@ -180,8 +180,8 @@ class SWAG:
         progress : bool or callable, optional
             As for :meth:`ribbit.HMC.sample`.
         store : path or Store, optional
-            Folder for checkpoints: the same call again resumes an interrupted fit, bit-identically.
-            Needs ``pip install "ribbit[store]"``.
+            Folder for checkpoints. The same call again resumes an interrupted fit, bit-identically.
+            Needs zarr (extra ``store``).
         executor : object with submit, or callable, optional
             Workers that train the members, with bit-identical results; as for
             :meth:`ribbit.HMC.sample`. History, progress and checkpoints stay in this process.
@@ -215,6 +215,7 @@ class SWAG:
         ``fit``; ``resume=error.fit`` continues.
         """
         name = "SWAG.fit"
+        seed = checks.seed(name, seed)
         with together(name, self._stepper.density.group) as ranks:
             if num_epochs is None and isinstance(resume, SWAGFit) and resume.count:
                 num_epochs = 0

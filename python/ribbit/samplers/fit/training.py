@@ -147,9 +147,7 @@ def begin(
                         f"{type(init).__name__}: its .{part} are weights"
                     )
             return init
-        start = starts(
-            function, init, np.arange(members, dtype=np.uint32), checks.seed(function, seed)
-        )
+        start = starts(function, init, np.arange(members, dtype=np.uint32), seed)
         return start[0, :] if members == 1 and start.ndim == 2 else start
     if init is not None:
         raise ValueError(f"[{function}] expected one of init and resume, got both")
@@ -228,7 +226,6 @@ def train(
         "epoch" (E,) and "objective" (E, M).
     """
     more = 0 if collect is None else collect.epochs
-    seed = checks.seed(function, seed)
     ids = np.arange(members, dtype=np.uint32)
     ranks.refuse(executor=executor)
     with InterruptGuard(ranks.group) as guard, contextlib.ExitStack() as stack:
@@ -344,7 +341,7 @@ class _Mover:
     training: Stepper
     collecting: Stepper | None
     turn: int
-    chunked: ClassVar[bool] = True
+    _chunked: ClassVar[bool] = True
 
     @property
     def _density(self) -> Density:

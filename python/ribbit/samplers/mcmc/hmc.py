@@ -98,7 +98,7 @@ class HMC(Sampler):
     (4, 200, 2)
     """
 
-    statistics: ClassVar[dict[str, str]] = {
+    _statistics: ClassVar[dict[str, str]] = {
         "lp": "float64",
         "acceptance_rate": "float64",
         "accepted": "bool",
@@ -111,10 +111,10 @@ class HMC(Sampler):
     }
 
     # A transition takes long, and each has statistics of its own.
-    chunked: ClassVar[bool] = False
-    several_in_warmup: ClassVar[bool] = True
+    _chunked: ClassVar[bool] = False
+    _several_in_warmup: ClassVar[bool] = True
     # What is looked at between transitions waits no longer: trajectories get longer in warmup.
-    call_seconds: ClassVar[float] = 0.02
+    _call_seconds: ClassVar[float] = 0.02
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ class HMC(Sampler):
         self,
         position: Array,
         *,
-        seed: int = 0,
+        seed: checks.Seed = 0,
         chains: npt.ArrayLike | None = None,
         warmup: int = 0,
     ) -> State:
@@ -198,7 +198,7 @@ class HMC(Sampler):
         ----------
         position : (P,) or (C, P) array
             Converted to the target's dtype and copied.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key of all random numbers.
         chains : (C,) ids, optional
             Ids of the chains, default 0..C-1.
@@ -216,7 +216,8 @@ class HMC(Sampler):
             For a wrong type or shape, or if a position, its log density or its gradient is not
             finite. The message names the chain, and the parameter if it is known.
         """
-        return self._init("HMC.init", position, seed, chains, warmup, None)
+        name = "HMC.init"
+        return self._init(name, position, checks.seed(name, seed), chains, warmup, None)
 
     def _init(
         self,
@@ -289,7 +290,7 @@ class HMC(Sampler):
         return state, info
 
     @property
-    def several(self) -> bool:
+    def _several(self) -> bool:
         """Whether one call makes several draws."""
         own = type(self)
         if own._advance is not HMC._advance or own._transition is not HMC._transition:
@@ -310,7 +311,7 @@ class HMC(Sampler):
             stops,
             kept,
             divergence_threshold=self._threshold,
-            seconds=self.call_seconds,
+            seconds=self._call_seconds,
             guard=guard,
         )
         self._evaluated.add(state)

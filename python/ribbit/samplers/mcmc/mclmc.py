@@ -191,12 +191,12 @@ class MCLMC(Sampler):
             )
         else:
             self._moves = Unadjusted(density, dynamics, tuning)
-            self.ensemble_finish = _FINISH
+            self._ensemble_finish = _FINISH
         # Those of its class, as other samplers have them: here of the form.
-        self.statistics = self._moves.statistics  # type: ignore[misc]
-        self.chunked = self._moves.chunked  # type: ignore[misc]
-        self.default_warmup = self._moves.default_warmup
-        self.default_thin = self._moves.default_thin
+        self._statistics = self._moves.statistics  # type: ignore[misc]
+        self._chunked = self._moves.chunked  # type: ignore[misc]
+        self._default_warmup = self._moves.default_warmup
+        self._default_thin = self._moves.default_thin
         self._evaluated = Evaluated()
         self.settings = {
             "adjusted": self._adjusted,
@@ -215,14 +215,14 @@ class MCLMC(Sampler):
 
     def _warmup(self, num_draws: int | None, thin: int) -> int:
         if self._adjusted:
-            return self.default_warmup
-        return max(self.default_warmup, thin * (num_draws or 0))
+            return self._default_warmup
+        return max(self._default_warmup, thin * (num_draws or 0))
 
     def init(
         self,
         position: Array,
         *,
-        seed: int = 0,
+        seed: checks.Seed = 0,
         chains: npt.ArrayLike | None = None,
         warmup: int = 0,
     ) -> MicrocanonicalState:
@@ -232,7 +232,7 @@ class MCLMC(Sampler):
         ----------
         position : (P,) or (C, P) array
             Converted to the target's dtype and copied.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key of all random numbers.
         chains : (C,) ids, optional
             Ids of the chains, default 0..C-1.
@@ -250,7 +250,8 @@ class MCLMC(Sampler):
             For a wrong type or shape, or if a position, its log density or its gradient is not
             finite. The message names the chain.
         """
-        return self._init("MCLMC.init", position, seed, chains, warmup, None)
+        name = "MCLMC.init"
+        return self._init(name, position, checks.seed(name, seed), chains, warmup, None)
 
     def _init(
         self,

@@ -19,7 +19,7 @@ __all__ = ["metropolis"]
 def metropolis(
     energy_error: Array,
     *,
-    seed: int = 0,
+    seed: checks.Seed = 0,
     step: int = 0,
     chains: int | npt.ArrayLike | None = None,
 ) -> tuple[Array, Array]:
@@ -33,7 +33,7 @@ def metropolis(
     energy_error : (C,) float64 array
         Energy of the proposal minus energy of the old state. The energy is the kinetic energy minus
         the log density.
-    seed : int
+    seed : int, Generator, SeedSequence or None
         64-bit key.
     step : int
         Number of the transition. Each (seed, step, chain) has one uniform.

@@ -99,7 +99,7 @@ class NUTS(Sampler):
     False
     """
 
-    statistics: ClassVar[dict[str, str]] = {
+    _statistics: ClassVar[dict[str, str]] = {
         "lp": "float64",
         "acceptance_rate": "float64",
         "diverging": "bool",
@@ -112,7 +112,7 @@ class NUTS(Sampler):
     }
 
     # A transition takes long, and each has statistics of its own.
-    chunked: ClassVar[bool] = False
+    _chunked: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class NUTS(Sampler):
         self,
         position: Array,
         *,
-        seed: int = 0,
+        seed: checks.Seed = 0,
         chains: npt.ArrayLike | None = None,
         warmup: int = 0,
     ) -> State:
@@ -181,7 +181,7 @@ class NUTS(Sampler):
         ----------
         position : (P,) or (C, P) array
             Converted to the target's dtype and copied.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key of all random numbers.
         chains : (C,) ids, optional
             Ids of the chains, default 0..C-1.
@@ -199,7 +199,8 @@ class NUTS(Sampler):
             For a wrong type or shape, or if a position, its log density or its gradient is not
             finite. The message names the chain, and the parameter if it is known.
         """
-        return self._init("NUTS.init", position, seed, chains, warmup, None)
+        name = "NUTS.init"
+        return self._init(name, position, checks.seed(name, seed), chains, warmup, None)
 
     def _init(
         self,

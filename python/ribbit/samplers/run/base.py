@@ -64,20 +64,20 @@ class Sampler(ABC):
 
     settings: dict[str, Any]
     # Names and dtypes of what `step` reports.
-    statistics: ClassVar[dict[str, str]]
+    _statistics: ClassVar[dict[str, str]]
     # Whether several steps are made in one call where no draw lies between.
-    chunked: ClassVar[bool] = True
+    _chunked: ClassVar[bool] = True
     # Whether `_advance_several` makes steps of warmup too.
-    several_in_warmup: ClassVar[bool] = False
+    _several_in_warmup: ClassVar[bool] = False
     # Steps on all rows that an ensemble start ends with.
-    ensemble_finish: int = 0
+    _ensemble_finish: int = 0
     # How long a call of several steps takes, about.
-    call_seconds: ClassVar[float] = 0.1
+    _call_seconds: ClassVar[float] = 0.1
     # Steps of warmup and per draw where the caller names none.
-    default_warmup: int = 500
-    default_thin: int = 1
+    _default_warmup: int = 500
+    _default_thin: int = 1
     # Only steps that workers make come before they are asked for.
-    ahead: ClassVar[bool] = False
+    _ahead: ClassVar[bool] = False
 
     def __init__(self, density: Density) -> None:
         self._density = density
@@ -93,7 +93,7 @@ class Sampler(ABC):
 
     def _warmup(self, num_draws: int | None, thin: int) -> int:
         """Return the steps of warmup where none are given; `num_draws`: before a first look."""
-        return self.default_warmup
+        return self._default_warmup
 
     @abstractmethod
     def _init(
@@ -118,7 +118,7 @@ class Sampler(ABC):
         """Make steps; a pure function of `state`."""
 
     @property
-    def several(self) -> bool:
+    def _several(self) -> bool:
         """Whether one call makes several draws, with `_advance_several`."""
         return False
 
@@ -145,7 +145,7 @@ class Sampler(ABC):
         warmup: int | None = None,
         thin: int | None = None,
         chains: int | Sequence[int] | None = None,
-        seed: int = 0,
+        seed: checks.Seed = 0,
         init: Array | str | None = None,
         resume: AnyState | Draws | None = None,
         progress: ProgressOption = None,
@@ -177,7 +177,7 @@ class Sampler(ABC):
         chains : int or sequence of int, optional
             Number of chains (with ids 0, 1, ...), or their ids. Default: the rows of `init`, else
             4.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key of all random numbers. Two calls with the same seed give identical draws.
         init : (P,) or (C, P) array, a fit, or "ensemble", optional
             Start of all chains, or of each. "ensemble" trains a network for each chain
@@ -260,9 +260,10 @@ class Sampler(ABC):
             )
         begin = time.perf_counter()
         name = f"{type(self).__name__}.sample"
+        seed = checks.seed(name, seed)
         with together(name, self._density.group) as ranks:
             first, num_draws = counts(name, num_draws, until, max_draws)
-            thin = self.default_thin if thin is None else thin
+            thin = self._default_thin if thin is None else thin
             thin = checks.integer(name, "thin", thin, minimum=1, maximum=2**32)
             warmup = self._warmup(first, thin) if warmup is None else warmup
             save_draws = checks.boolean(name, "save_draws", save_draws)
@@ -437,6 +438,8 @@ class Sampler(ABC):
         2000
         """
         bound(self.sample, (num_draws,), options, "start")
+        if "seed" in options:  # a Generator is advanced here, not in the run's thread
+            options["seed"] = checks.seed(f"{type(self).__name__}.start", options["seed"])
         progress = options.pop("progress", None)
         return begin(
             type(self).__name__,
@@ -515,7 +518,6 @@ class Sampler(ABC):
         """Return the first state, and how its positions were found where that took a fit."""
         origin: dict[str, Any] | None = None
         warmup = checks.integer(name, "warmup", warmup, minimum=0, maximum=2**39)
-        seed = checks.seed(name, seed)
         # Position, gradient, momentum and proposal: before the first of them is made.
         each = 4 * self._density.dim * self._density.dtype.itemsize
         ids = None if chains is None else checks.chain_ids(name, chains, each=each)
@@ -536,7 +538,7 @@ class Sampler(ABC):
         elif callable(getattr(init, "_fitted", None)):
             ids = np.arange(_DEFAULT_CHAINS, dtype=np.uint32) if ids is None else ids
             target = self._density.target
-            by: dict[str, Any] = {"finish": self.ensemble_finish}
+            by: dict[str, Any] = {"finish": self._ensemble_finish}
             if executor is not None:
                 by["executor"] = executor
             place = name, target, ids, seed, guard, progress, max_seconds
@@ -623,7 +625,6 @@ class Sampler(ABC):
         warmup: int,
     ) -> tuple[Array, npt.NDArray[np.uint32]]:
         """Check the arguments of ``init``; positions (C, P) and ids (C,)."""
-        checks.seed(function, seed)
         checks.integer(function, "warmup", warmup, minimum=0, maximum=2**39)
         start = self._position(function, position)
         ids = checks.chain_ids(function, start.shape[0] if chains is None else chains)

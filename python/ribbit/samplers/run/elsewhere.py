@@ -71,12 +71,12 @@ def elsewhere(
 class Elsewhere:
     """Chains whose steps are made by workers.
 
-    `mover` has ``_density``, ``chunked`` and ``_advance(state, num_steps, guard)``; `until` maps
+    `mover` has ``_density``, ``_chunked`` and ``_advance(state, num_steps, guard)``; `until` maps
     (step, warmup) to the step at which the run looks at the chains next. Steps are made `ahead`: a
     run takes all that lead to the next stop. `end` is the last step that can be asked for.
     """
 
-    ahead = True
+    _ahead = True
     end: int | None = None
 
     def __init__(
@@ -91,9 +91,9 @@ class Elsewhere:
         self._failed: tuple[NonFiniteError, int] | None = None  # of a worker, by this step
 
     @property
-    def chunked(self) -> bool:
+    def _chunked(self) -> bool:
         """That of who makes the steps."""
-        return bool(self._mover.chunked)
+        return bool(self._mover._chunked)
 
     def __enter__(self) -> Self:
         self._workers.__enter__()
@@ -140,7 +140,7 @@ class Elsewhere:
         if place == len(self._stops):
             assert self._last is not None
             end = step + 1
-            if self.chunked:
+            if self._chunked:
                 end = self._until(step, getattr(self._last, "warmup", 0))
             self._stops.append(end if end - step < 2 * steps else step + steps)
         return self._stops[place]
@@ -200,8 +200,8 @@ class Elsewhere:
 class MovedSampler(Elsewhere):
     """What a run needs of a sampler, with the steps made by workers."""
 
-    several = several_in_warmup = False
-    call_seconds = 0.1
+    _several = _several_in_warmup = False
+    _call_seconds = 0.1
 
     @property
     def _title(self) -> str:
@@ -215,9 +215,9 @@ class MovedSampler(Elsewhere):
         return found
 
     @property
-    def statistics(self) -> dict[str, str]:
+    def _statistics(self) -> dict[str, str]:
         """Those of the sampler."""
-        found: dict[str, str] = self._mover.statistics
+        found: dict[str, str] = self._mover._statistics
         return found
 
     def _settled(self, warmup: int) -> int | None:

@@ -48,7 +48,7 @@ class Transitions(Protocol):
     """What a run needs of a sampler."""
 
     _density: Density  # what is sampled
-    ahead: bool  # whether steps are made before they are asked for: then take all up to a stop
+    _ahead: bool  # whether steps are made before they are asked for: then take all up to a stop
 
     @property
     def _title(self) -> str:
@@ -61,12 +61,12 @@ class Transitions(Protocol):
         ...
 
     @property
-    def statistics(self) -> dict[str, str]:
+    def _statistics(self) -> dict[str, str]:
         """Names and dtypes of what a step reports."""
         ...
 
     @property
-    def chunked(self) -> bool:
+    def _chunked(self) -> bool:
         """Whether several steps are made in one call where no draw lies between."""
         ...
 
@@ -77,17 +77,17 @@ class Transitions(Protocol):
         ...
 
     @property
-    def several(self) -> bool:
+    def _several(self) -> bool:
         """Whether `_advance_several` makes several draws in one call."""
         ...
 
     @property
-    def several_in_warmup(self) -> bool:
+    def _several_in_warmup(self) -> bool:
         """Whether it makes steps of warmup too."""
         ...
 
     @property
-    def call_seconds(self) -> float:
+    def _call_seconds(self) -> float:
         """How long a call of several steps takes, about."""
         ...
 
@@ -171,7 +171,7 @@ class Run:
         self.first, self.kept, self.warm = state.step, 0, 0
         self.seconds: float | None = None
         owed = max(0, state.warmup - state.step)
-        statistics = dict(sampler.statistics)
+        statistics = dict(sampler._statistics)
         # The draws of a thinned run do not tell how many transitions diverged.
         self._counts = calendar.period > 1 and "diverging" in statistics
         if self._counts:
@@ -257,13 +257,13 @@ class Run:
             title=sampler._title,
         )
         report = Report(reporter, on_host=sampler._density.xp is np)
-        chunk = Chunk(sampler.call_seconds)
+        chunk = Chunk(sampler._call_seconds)
         dim = sampler._density.full_dim
         thinned = calendar.period > calendar.many
         several = None
         if self._in_one_call():
             # A display is told of every transition; of draws further apart a call tells of these.
-            shown = reporter.wanted and thinned and sampler.several_in_warmup
+            shown = reporter.wanted and thinned and sampler._several_in_warmup
             several = Several(state, calendar, dim, draws=not shown)
         foresight = Foresight(sampler._density, self._settled(), first + self.total)
         with reporter:
@@ -277,7 +277,7 @@ class Run:
                         made = self._several(several, chunk, foresight, guard)
                     if made is None:
                         left = self._left()
-                        count = left if sampler.ahead else chunk.size(left)
+                        count = left if sampler._ahead else chunk.size(left)
                         if ranks is not None:
                             late = end is not None and time.perf_counter() >= end - self.reserve()
                             over = late and self.state.step > first
@@ -294,7 +294,7 @@ class Run:
                 count = state.step - self.state.step
                 chunk.made(count)
                 self._put(made)
-                if made.columns == count and sampler.several_in_warmup:
+                if made.columns == count and sampler._several_in_warmup:
                     report.update_each(state.step - first, made.info, count)
                 else:
                     report.update(state.step - first, made.last)
@@ -323,7 +323,7 @@ class Run:
         """Whether a call may make several draws: where nothing else is to be done at each."""
         sampler = self.sampler
         alone = self.ranks is None or self.ranks.group is None
-        return sampler.several and alone and self.running is None
+        return sampler._several and alone and self.running is None
 
     def _several(
         self, several: Several, chunk: Chunk, foresight: Foresight, guard: InterruptGuard
@@ -331,7 +331,7 @@ class Run:
         """Make draws in one call, up to the next look at them; None: one call makes no more."""
         sampler, state = self.sampler, self.state
         warms, free = state.step < state.warmup, foresight.free(state.step)
-        if warms and sampler.several_in_warmup:
+        if warms and sampler._several_in_warmup:
             stops = several.warmup_stops(state, min(state.warmup - state.step, free), chunk)
         elif warms or free < sys.maxsize:
             return None
@@ -483,7 +483,7 @@ class Run:
 
     def _left(self) -> int:
         """Return how many steps one call may make: to the next draw or the end of warmup."""
-        if not self.sampler.chunked:
+        if not self.sampler._chunked:
             return 1
         step = self.state.step
         each = self.warmup is not None

@@ -57,10 +57,8 @@ class Density:
     def __init__(self, target: Any, *, function: str) -> None:
         methods = (getattr(target, name, None) for name in ("value_and_grad", "terms_and_grad"))
         if isinstance(target, type) or not any(map(callable, methods)):
-            advice = ""
-            if callable(target) and not isinstance(target, type):
-                advice = ": rb.CallableDensity(fn, dim) makes one of a function"
-            elif hasattr(target, "parameters") and hasattr(target, "apply"):
+            advice = checks.foreign(target)
+            if not advice and hasattr(target, "parameters") and hasattr(target, "apply"):
                 advice = ": rb.Posterior(model, x, y, prior=..., likelihood=...) makes one"
             raise TypeError(
                 f"[{function}] expected a target with dim and value_and_grad(theta), "

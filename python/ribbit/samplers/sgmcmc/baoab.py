@@ -90,7 +90,7 @@ class BAOAB(Stepping, Sampler):
     10
     """
 
-    default_warmup = 10_000
+    _default_warmup = 10_000
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class BAOAB(Stepping, Sampler):
             scale=scale,
         )
         # A cyclical schedule has draws of its own.
-        self.default_thin = 1 if self._stepper.schedule.kind == "cyclical" else 50
+        self._default_thin = 1 if self._stepper.schedule.kind == "cyclical" else 50
         self._stepper.pilot = StepPilot(name, density, rule, batch_size=batch_size, scale=scale)
         self.settings = {
             "step_size": "auto" if self._stepper.step_size is None else self._stepper.step_size,
@@ -147,7 +147,7 @@ class BAOAB(Stepping, Sampler):
         self,
         position: Array,
         *,
-        seed: int = 0,
+        seed: checks.Seed = 0,
         chains: npt.ArrayLike | None = None,
         warmup: int = 0,
     ) -> StochasticState:
@@ -157,7 +157,7 @@ class BAOAB(Stepping, Sampler):
         ----------
         position : (P,) or (C, P) array
             Converted to the target's dtype and copied.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key of all random numbers.
         chains : (C,) ids, optional
             Ids of the chains, default 0..C-1.
@@ -173,4 +173,5 @@ class BAOAB(Stepping, Sampler):
         TypeError, ValueError
             For a wrong type or shape, or a position without a finite log density and gradient.
         """
-        return self._init("BAOAB.init", position, seed, chains, warmup, None)
+        name = "BAOAB.init"
+        return self._init(name, position, checks.seed(name, seed), chains, warmup, None)

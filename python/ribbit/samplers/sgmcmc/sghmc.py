@@ -103,7 +103,7 @@ class SGHMC(Stepping, Sampler):
         self,
         position: Array,
         *,
-        seed: int = 0,
+        seed: checks.Seed = 0,
         chains: npt.ArrayLike | None = None,
         warmup: int = 0,
     ) -> StochasticState:
@@ -113,7 +113,7 @@ class SGHMC(Stepping, Sampler):
         ----------
         position : (P,) or (C, P) array
             Converted to the target's dtype and copied.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key of all random numbers.
         chains : (C,) ids, optional
             Ids of the chains, default 0..C-1.
@@ -129,4 +129,5 @@ class SGHMC(Stepping, Sampler):
         TypeError, ValueError
             For a wrong type or shape, or a position without a finite log density and gradient.
         """
-        return self._init("SGHMC.init", position, seed, chains, warmup, None)
+        name = "SGHMC.init"
+        return self._init(name, position, checks.seed(name, seed), chains, warmup, None)

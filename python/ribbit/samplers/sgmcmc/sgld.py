@@ -116,7 +116,7 @@ class SGLD(Stepping, Sampler):
         self,
         position: Array,
         *,
-        seed: int = 0,
+        seed: checks.Seed = 0,
         chains: npt.ArrayLike | None = None,
         warmup: int = 0,
     ) -> StochasticState:
@@ -126,7 +126,7 @@ class SGLD(Stepping, Sampler):
         ----------
         position : (P,) or (C, P) array
             Converted to the target's dtype and copied.
-        seed : int
+        seed : int, Generator, SeedSequence or None
             64-bit key of all random numbers.
         chains : (C,) ids, optional
             Ids of the chains, default 0..C-1.
@@ -142,4 +142,5 @@ class SGLD(Stepping, Sampler):
         TypeError, ValueError
             For a wrong type or shape, or a position without a finite log density and gradient.
         """
-        return self._init("SGLD.init", position, seed, chains, warmup, None)
+        name = "SGLD.init"
+        return self._init(name, position, checks.seed(name, seed), chains, warmup, None)

@@ -442,7 +442,7 @@ def _finite(
 class Stepping:
     """Base class, next to `Sampler`, for samplers whose steps a `Stepper` makes."""
 
-    statistics: ClassVar[dict[str, str]] = {"lp": "float64", "step_size": "float64"}
+    _statistics: ClassVar[dict[str, str]] = {"lp": "float64", "step_size": "float64"}
 
     settings: dict[str, Any]
     _stepper: Stepper
@@ -521,7 +521,7 @@ class Stepping:
         return self._stepper.advance(state, num_steps, guard)
 
     @property
-    def several(self) -> bool:
+    def _several(self) -> bool:
         """Whether one call makes several draws."""
         return self._stepper.several
 

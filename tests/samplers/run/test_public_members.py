@@ -1,0 +1,48 @@
+"""Tab completion shows members that users need."""
+
+import numpy as np
+import pytest
+
+import ribbit as rb
+
+X = np.linspace(-1, 1, 6)[:, None]
+TERMS = {"prior": rb.Normal(1.0), "likelihood": rb.Gaussian()}
+TARGET = rb.Posterior(rb.mlp(1, 3, 1), X, X, **TERMS)
+SAMPLERS = ("HMC", "NUTS", "MCLMC", "SGLD", "SGHMC", "BAOAB")
+FITS = ("BBB", "MCDropout", "SWAG", "LaplaceApproximation", "DeepEnsemble")
+DENSITY = """array_namespace columns describe dim dropout_layers dtype init likelihood
+likelihood_temperature log_likelihood log_prior num_rows outputs prior prior_mean prior_predictive
+prior_sd temperature unravel value_and_grad"""
+POSTERIOR = """full_dim group instruction_set integrated joint marginal model precision
+sample_weight shards x y"""
+MODULE = "batch_size module native num_outputs parameters rows state_dict trained why"
+
+
+def shown(one: object) -> set[str]:
+    return {name for name in dir(one) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_members_of_samplers(name: str) -> None:
+    more = {"discretization_bias"} if name == "MCLMC" else set()
+    assert shown(getattr(rb, name)) == {"init", "sample", "start", "step"} | more
+    assert (
+        shown(getattr(rb, name)(TARGET)) == {"init", "sample", "settings", "start", "step"} | more
+    )
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_members_of_fits(name: str) -> None:
+    assert shown(getattr(rb, name)) == {"fit"}
+
+
+def test_members_of_a_posterior() -> None:
+    assert shown(TARGET) == {*DENSITY.split(), *POSTERIOR.split()}
+    assert callable(TARGET.no_u_turn)  # is there, for samplers
+    assert len(shown(rb.Posterior)) > len(shown(TARGET))
+
+
+def test_members_of_a_module_posterior() -> None:
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
+    target = rb.torch.posterior(torch.nn.Linear(1, 1), rb.Gaussian(), (X, X), prior=rb.Normal(1.0))
+    assert shown(target) == {*DENSITY.split(), *MODULE.split()}
