@@ -1,8 +1,8 @@
 """PyMC: Ribbit's networks in its models, and its models with Ribbit's samplers.
 
 PyMC 5.28 accepts no external sampler in ``pm.sample``. To sample a PyMC model with Ribbit, use
-:func:`from_pymc`. ``import ribbit.pymc`` needs PyMC 5 (extra ``pymc``). Shapes: C chains, D draws, P = dim
-parameters.
+:func:`from_pymc`. ``import ribbit.pymc`` needs PyMC 5 (extra ``pymc``). Shapes: C chains, D draws,
+P = dim parameters.
 """
 
 from __future__ import annotations

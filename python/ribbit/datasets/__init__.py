@@ -193,7 +193,7 @@ def splits(
     n : int
         Rows of the data set, at least 2.
     seed : int, Generator, SeedSequence or None
-        As in :meth:`ribbit.Sampler.sample`; the published splits are those of 1.
+        As in :meth:`ribbit.Sampler.sample`; the published splits use 1.
     num_splits : int
     train_fraction : float
         In (0, 1).
