@@ -83,6 +83,8 @@ def outside(modules: set[str]) -> list[str]:
     return sorted(n for f, n in files.items() if not sources & {f, *f.parents})
 
 
+# Posterior.prior_predictive returns one; no test of the kernels calls it.
+UNUSED = {"ribbit.results.prediction"}
 MARKED = sorted(path.name for path in TESTS.glob("test_*.py") if MARK in path.read_text())
 
 
@@ -94,7 +96,7 @@ def test_most_of_them_are_marked() -> None:
 def test_what_is_left_out_has_its_sources_in_the_record(name: str) -> None:
     modules = needed((TESTS / name).read_text())
     assert len(modules) > 3
-    assert outside(modules) == []
+    assert outside(modules - UNUSED) == []
 
 
 @pytest.mark.parametrize(
