@@ -64,14 +64,9 @@ def test_figures_are_those_of_their_pages():
     for line in table.partition("## bnn:")[2].partition("## concrete")[0].splitlines():
         cells = [cell.strip() for cell in line.split("|")]
         rows.setdefault(cells[1] if len(cells) > 7 else "", cells)
-    ours = rows["ribbit HMC"]
-    assert f"{ours[4]} gradients in {float(ours[7]):.2f} s" in text
-    for name in ("MCLMC", "ChEES"):
-        rival = rows[f"blackjax {name}"]
-        assert f"{name} {rival[4]} in {float(rival[7]):.1f} s" in text
-    nuts = [rows[f"{name} NUTS 10"][4] for name in ("numpyro", "blackjax")]
-    assert all(7_000_000 < int(count.replace(",", "")) < 8_000_000 for count in nuts)
-    assert "over 7 million each" in text
+    assert f"default settings converges in {float(rows['ribbit HMC'][7]):.2f} s" in text
+    mclmc, chees = (f"{float(rows[f'blackjax {name}'][7]):.1f} s" for name in ("MCLMC", "ChEES"))
+    assert f"BlackJAX needs {mclmc} with MCLMC and {chees} with ChEES" in text
     weights = rb.mlp(8, (50,), 1).dim  # of hmc-small-1, benchmarks/workloads/table.py
     assert f"from {weights} weights to ResNet-20" in text
     table = (ROOT / "docs/developer/benchmarks.md").read_text(encoding="utf-8")
@@ -88,7 +83,7 @@ def test_figures_are_those_of_their_pages():
             "first-draw",
         ):
             ratios.append(float(cells[7].split("x")[0]))
-    assert f"{min(ratios):.1f} to {max(ratios):.1f} times the best" in text
+    assert f"{min(ratios):.1f} to {max(ratios):.1f} times as fast as in the best of" in text
 
 
 @pytest.mark.skipif(not README.is_file(), reason="needs the source tree")
