@@ -1,6 +1,7 @@
 """Ribbit: Bayesian neural networks by MCMC and approximations, with a native core."""
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ribbit._arrays.keywords import ATTRIBUTES
@@ -135,8 +136,11 @@ def __getattr__(name: str) -> Any:
         rooms = (_room(place) for place in _ROOMS)
         room = next((one for one in rooms if name in one.__all__), None)
         if room is None:
-            hint = f": use rb.{ATTRIBUTES[name]}" if name in ATTRIBUTES else ""
-            raise AttributeError(f"module 'ribbit' has no attribute {name!r}{hint}")
+            new = ATTRIBUTES["ribbit"].get(name)
+            text = f"module 'ribbit' has no attribute {name!r}" + (f": use {new}" if new else "")
+            # `from ribbit import name` asks here first, and would drop an AttributeError's text.
+            imported = sys._getframe(1).f_code.co_name == "_handle_fromlist"
+            raise (ImportError if new and imported else AttributeError)(text)
         found = getattr(room, name)
     globals()[name] = found
     return found

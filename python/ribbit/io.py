@@ -89,17 +89,18 @@ def load(path: str | os.PathLike[str], *, rescue: bool = False) -> Draws | Fit:
     """
     source = checks.path(_NAME, path)
     rescue = checks.boolean(_NAME, "rescue", rescue)
+    source = Path(os.path.abspath(source))
     if not source.exists():
         raise FileNotFoundError(f"[{_NAME}] expected {_EXPECTED}, got none at {source}")
-    if source.is_dir():
-        return _run(Path(os.path.abspath(source)), rescue)
+    if source.is_dir() or source.name == "zarr.json":
+        return _run(source, rescue)
     with archive.opened(_NAME, source, "draws or a fit") as (header, arrays):
         if "fit" in header:
             return _build_fit(header, arrays)
         if "run" in header:
             raise DataError(
                 f"[{_NAME}] expected {_EXPECTED}, got the checkpoint of a run: use "
-                f"rb.load({os.path.dirname(os.path.abspath(source))!r})"
+                f"rb.load({os.path.dirname(source)!r})"
             )
         return _build(header, arrays)
 
@@ -107,9 +108,15 @@ def load(path: str | os.PathLike[str], *, rescue: bool = False) -> Draws | Fit:
 def _run(folder: Path, rescue: bool) -> Draws | Fit:
     """Return the draws, or the fit so far, of the run in a folder."""
     if not checkpoint.exists(folder):
-        raise FileNotFoundError(
-            f"[{_NAME}] expected {_EXPECTED}, got a folder without a checkpoint: {folder}"
-        )
+        got = f"got a folder without a checkpoint: {folder}"
+        if run := next(filter(checkpoint.exists, folder.parents[:3]), None):
+            got = f"got a part of a run: use rb.load({str(run)!r})"
+        elif folder.is_dir():
+            parts = [
+                one for one in folder.iterdir() if one.suffix == ".npz" or checkpoint.exists(one)
+            ]
+            got += f", which holds {', '.join(sorted(one.name for one in parts)[:9])}" * bool(parts)
+        raise FileNotFoundError(f"[{_NAME}] expected {_EXPECTED}, {got}")
     need(_NAME, "google_crc32c", "zarr")
     for part in (checkpoint.NAME, checkpoint.PREVIOUS):
         try:

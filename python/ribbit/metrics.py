@@ -392,7 +392,8 @@ def class_labels(function: str, name: str, value: npt.ArrayLike, *, classes: int
         raise ShapeError(f"[{function}] expected {name} of shape (N,), got {checks.summary(raw)}")
     # 0.0 and 1.0 are labels, 0.5 is a probability in the wrong place
     if raw.dtype.kind == "f" and not np.all(raw == np.floor(raw)):
-        raise DTypeError(f"[{function}] expected {name} as integer labels, got {raw.dtype}")
+        order = ": the order is auroc(label, score)" if function == "auroc" else ""
+        raise DTypeError(f"[{function}] expected {name} as integer labels, got {raw.dtype}{order}")
     good = (raw >= 0) & (raw < classes)
     checks.all_true(function, f"{name} in 0 ... {classes - 1}", name, raw, good)
     return raw.astype(np.int64)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from ribbit import io
+from ribbit import Store, io
 from ribbit.errors import DataError
 from ribbit.io import load
 from ribbit.samplers import HMC
@@ -165,13 +166,16 @@ def test_no_pickle_is_ever_read(tmp_path):
     assert not (tmp_path / "boom").exists()
 
 
-def test_missing_files_and_bad_paths(draws, tmp_path):
+def test_missing_files_and_bad_paths(draws, tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match=r"^\[load\] expected a file .* got none at"):
         load(tmp_path / "nothing")
     with pytest.raises(
         FileNotFoundError, match=r"^\[load\] .* got a folder without a checkpoint: "
     ):
         load(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match=re.escape(f"got none at {tmp_path / 'no'}")):
+        load("no")
     with pytest.raises(FileNotFoundError):
         draws.save(tmp_path / "no" / "folder")
     for bad in (3, None, b"x"):
@@ -224,7 +228,7 @@ def test_a_failed_save_leaves_the_old_file(draws, saved, monkeypatch, where):
 KILLED = """
 import os, sys
 import numpy as np
-from ribbit import io
+from ribbit import Store, io
 draws = io.load(sys.argv[1])
 real = np.savez
 def half(file, **arrays):
@@ -240,3 +244,25 @@ def test_a_kill_while_saving_leaves_the_old_file(saved, draws):
     done = subprocess.run([sys.executable, "-c", KILLED, str(saved)], check=False)
     assert done.returncode == -9
     equal(draws, io.load(saved))
+
+
+def test_folders_that_are_no_run_say_what_to_load(draws, target, tmp_path):
+    run = tmp_path / "runs" / "first"
+    HMC(target, step_size=0.05, num_leapfrog_steps=2).sample(4, warmup=0, progress=False, store=run)
+    draws.save(tmp_path / "runs" / "draws.npz")
+    for part in ("zarr.json", "sample_stats", "posterior/theta"):
+        with pytest.raises(FileNotFoundError, match=re.escape(f"use rb.load({str(run)!r})")):
+            load(run / part)
+    with pytest.raises(FileNotFoundError, match=r"which holds draws\.npz, first$"):
+        load(tmp_path / "runs")
+    assert len(load(run)) == 4
+
+
+def test_paths_may_begin_at_home(draws, target, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    draws.save("~/draws.npz")
+    HMC(target, step_size=0.05, num_leapfrog_steps=2).sample(
+        4, warmup=0, progress=False, store=Store("~/run")
+    )
+    assert len(load("~/draws.npz")) == len(draws)
+    assert len(load(tmp_path / "run")) == len(load("~/run")) == 4

@@ -14,6 +14,7 @@ import numpy as np
 
 from ribbit import _core
 from ribbit._arrays import interfaces
+from ribbit._arrays.keywords import VALUES
 from ribbit._arrays.row_shapes import row_blocks
 from ribbit.errors import DataError, DTypeError, ShapeError
 
@@ -233,7 +234,10 @@ def choice(function: str, name: str, value: object, options: Iterable[str]) -> s
     if not isinstance(value, str):
         raise TypeError(f"[{function}] expected {name} as {expected}, got {summary(value)}")
     if value not in names:
-        raise ValueError(f"[{function}] expected {name} as {expected}, got {summary(value)}")
+        advice = f": use {VALUES[value]!r}" if VALUES.get(value) in names else ""
+        raise ValueError(
+            f"[{function}] expected {name} as {expected}, got {summary(value)}{advice}"
+        )
     return value
 
 
@@ -317,7 +321,7 @@ def path(function: str, value: object, expected: str = "a path") -> Path:
     text = os.fspath(value)
     if isinstance(text, bytes) or not Path(text).name or "\0" in text:
         raise ValueError(f"[{function}] expected {expected} with a file name, got {text!r:.60}")
-    return Path(text)
+    return Path(os.path.expanduser(text))
 
 
 def unmasked(function: str, name: str, value: object) -> None:

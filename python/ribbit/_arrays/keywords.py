@@ -4,124 +4,157 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import Any, NoReturn
 
-__all__ = ["ATTRIBUTES", "bound", "explain"]
+__all__ = ["ATTRIBUTES", "VALUES", "advice", "bound", "explain"]
 
-# Names here, each with the names that other libraries, or other functions here, have for it.
+# Names here, each with the names that other libraries, or other functions here, have for it. Case,
+# underscores, "num_" or "n_" in front and "_rate" or "_prob" at the end do not count.
 _OTHERS = {
-    "num_draws": "draws num_samples n_samples nsamples samples n_draws ndraws num_results iter "
-    "iter_sampling niter n_iter num_iter num_iterations",
-    "draws": "num_draws num_samples n_samples nsamples samples n_draws ndraws num_results iter "
-    "iter_sampling niter",
-    "chains": "num_chains n_chains nchains chain",
-    "warmup": "num_warmup n_warmup warmup_steps num_warmup_steps iter_warmup burn_in burnin burn "
-    "num_burnin_steps num_burnin n_burn nburn discard tune num_tune",
-    "thin": "thinning thin_by num_thin keep_every",
+    "num_epochs": "max_epochs iter iterations max_iter steps",
+    "num_draws": "samples results iter iter_sampling iterations mc_samples particles nsamples size",
+    "chains": "chain chain_ids nchains",
+    "warmup": "warmup_steps iter_warmup burn_in burn_in_steps burn discard tune",
+    "thin": "thinning thin_by keep_every",
     "seed": "random_state random_seed rng_seed rng rng_key key prng_key generator",
     "random_state": "seed random_seed rng_seed rng rng_key key generator",
-    "target_accept": "target_acceptance target_accept_prob target_accept_rate acceptance_rate "
-    "target_acceptance_rate adapt_delta delta accept_prob",
-    "step_size": "epsilon eps stepsize step lr learning_rate step_scale scaling",
-    "learning_rate": "lr eta step_size learning_rate_init stepsize eps epsilon",
+    "target_accept": "target_acceptance acceptance accept adapt_delta delta",
+    "step_size": "epsilon eps step lr learning_rate step_scale scaling",
+    "learning_rate": "lr eta step_size learning_rate_init eps epsilon",
     "swag_learning_rate": "swa_lr swag_lr swa_learning_rate",
-    "num_leapfrog_steps": "num_leapfrog n_leapfrog leapfrog_steps n_leapfrog_steps L "
-    "num_integration_steps steps_per_sample num_steps n_steps",
-    "max_num_leapfrog_steps": "max_steps max_leapfrog_steps",
+    "max_rank": "max_num_models K rank",
+    "num_leapfrog_steps": "leapfrog L integration_steps steps_per_sample steps",
     "trajectory_length": "path_length path_len traj_length integration_time int_time",
-    "randomize_length": "randomize randomise",
-    "step_size_jitter": "jitter stepsize_jitter",
-    "desired_energy_var": "energy_variance desired_energy_variance desired_energy_var_start "
-    "desired_energy_var_end",
-    "decoherence_length": "momentum_decoherence_length decoherence",
-    "max_tree_depth": "max_treedepth max_depth treedepth tree_depth max_num_doublings",
-    "inverse_mass_matrix": "mass_matrix inverse_mass inv_mass_matrix inv_mass metric inv_metric "
-    "mass step_metric",
+    "step_size_jitter": "jitter",
+    "desired_energy_var": "energy_variance desired_energy_variance desired_energy_var_start",
+    "decoherence_length": "momentum_decoherence_length decoherence L",
+    "max_tree_depth": "max_depth tree_depth max_num_doublings",
+    "inverse_mass_matrix": "mass_matrix inverse_mass inv_mass_matrix metric inv_metric mass",
     "friction": "alpha momentum_decay gamma",
-    "batch_size": "batchsize batch bs minibatch_size mini_batch_size subsample_size",
-    "num_epochs": "epochs n_epochs nepochs max_epochs max_iter n_iter num_iter num_iterations "
-    "num_steps n_steps iterations",
-    "epochs": "num_epochs n_epochs nepochs max_epochs max_iter n_iter num_iter iterations",
-    "members": "num_members n_members ensemble_size num_models n_models num_networks n_networks "
-    "n_estimators num_ensembles size",
-    "num_samples": "n_samples num_particles mc_samples samples",
-    "progress": "progress_bar progressbar show_progress verbose callback callbacks tqdm",
-    "init": "init_params initial_params initvals inits initial_position initial_positions "
-    "initial_state current_state init_state start starts x0 p0 warm_start",
+    "batch_size": "batch bs minibatch_size subsample_size",
+    "members": "ensemble_size models networks estimators ensembles size chains",
+    "num_samples": "particles mc_samples draws size sample_shape",
+    "progress": "progress_bar show_progress verbose callback callbacks tqdm",
+    "verbose": "progress progress_bar show_progress",
+    "init": "init_params initial_params init_strategy initvals inits initial_position x0 start",
+    "position": "init init_params initial_params initial_position initial_positions q theta x0",
     "resume": "resume_from continue_from post_warmup_state checkpoint",
     "store": "folder dir directory save_path checkpoint_dir backend output_dir trace",
-    "executor": "n_jobs cores pool n_workers num_workers workers parallel chain_method",
-    "max_seconds": "timeout time_limit max_time maxtime time",
+    "max_seconds": "timeout time_limit max_time time",
     "until": "stop stop_when criterion stopping",
-    "hidden": "hidden_layer_sizes hidden_sizes hidden_dims hidden_units hidden_size widths layers "
-    "units",
-    "in_features": "in_dim input_dim n_features num_features num_inputs n_inputs in_channels "
-    "input_size",
-    "out_features": "out_dim output_dim num_outputs n_outputs output_size num_classes n_classes",
+    "rhat": "max_rhat r_hat",
+    "ess": "min_ess",
+    "hidden": "hidden_layer_sizes hidden_sizes hidden_dims hidden_features widths layers units",
+    "in_features": "in_dim input_dim features inputs in_channels input_size",
+    "out_features": "out_dim output_dim outputs output_size classes",
     "input_shape": "in_features input_size input_dim in_channels in_shape",
     "activation": "act activation_fn activation_function nonlinearity act_fn",
-    "name": "activation function",
-    "units": "out_features n_units num_units hidden_size features neurons width size "
-    "embedding_dim output_dim",
-    "filters": "out_channels num_filters n_filters channels features",
+    "units": "out_features hidden_size features neurons width size embedding_dim output_dim",
+    "filters": "out_channels channels features",
     "kernel_size": "kernel kernel_shape window",
     "pool_size": "kernel_size window window_shape",
-    "stride": "strides subsample",
     "padding": "pad pads",
     "bias": "use_bias with_bias",
-    "dilation": "dilation_rate",
-    "vocab_size": "num_embeddings input_dim vocabulary_size n_tokens",
-    "groups": "num_groups n_groups",
+    "vocab_size": "embeddings input_dim vocabulary_size tokens",
     "eps": "epsilon",
-    "rate": "p prob dropout dropout_rate drop_rate dropout_prob beta inverse_scale",
+    "rate": "p prob dropout drop beta inverse_scale",
     "concentration": "alpha shape a",
-    "scale": "sigma sd std stddev stdev scale_ noise noise_std noise_scale noise_sd b "
-    "standard_deviation",
-    "mean": "loc mu location",
+    "scale": "sigma sd std stddev noise noise_std noise_scale noise_sd b standard_deviation",
+    "mean": "loc mu location y_pred pred prediction predictions",
     "df": "nu dof degrees_of_freedom",
     "min_sd": "min_std min_scale",
     "noise": "sigma noise_std noise_sd noise_scale",
-    "prior_scale": "prior prior_std prior_sd prior_sigma sigma_prior weight_decay alpha",
-    "prior": "prior_scale prior_std prior_sd prior_sigma priors weight_decay",
-    "likelihood": "log_likelihood loss noise noise_model",
-    "target": "density posterior log_prob logprob logp log_prob_fn logdensity_fn "
-    "target_log_prob_fn potential_fn potential log_density",
+    "prior_scale": "prior prior_std prior_sd prior_sigma sigma_prior",
+    "prior": "prior_scale prior_std prior_sd prior_variance prior_precision l2 weight_decay priors",
+    "likelihood": "log_likelihood loss noise noise_model noise_std noise_scale noise_sd sigma",
+    "target": "density posterior log_prob logp log_prob_fn logdensity_fn target_log_prob_fn model "
+    "potential_fn potential log_density log_posterior",
     "fn": "f func function log_prob log_density logp target",
     "model": "network net bnn module architecture",
     "module": "network net bnn model",
-    "x": "X inputs input features X_train x_train Xs data X_test x_test",
-    "X": "x inputs input features X_train x_train data",
-    "y": "Y targets target labels label outputs y_train",
+    "x": "inputs input features X_train train_x Xs data X_test",
+    "y": "targets target labels label outputs y_train train_y y_true",
+    "label": "y_true y labels target y_test",
+    "score": "y_score y_prob probs pred y_pred",
+    "probs": "y_prob y_proba y_score y_pred prob p pred prediction",
+    "p": "y_pred pred prediction predictions samples",
     "sample_weight": "weights weight sample_weights row_weights",
     "standardize": "standardise normalize normalise scale_data whiten",
+    "subset": "subset_of_weights",
     "dtype": "data_type float_type",
     "method": "algorithm inference solver sampler",
-    "coverage": "level confidence confidence_level alpha prob hdi_prob credible_mass mass",
+    "coverage": "level confidence confidence_level prob hdi ci credible_mass mass",
+    "interval": "coverage level confidence confidence_level hdi ci",
     "q": "quantiles quantile probs percentile",
+    "quantiles": "q quantile probs percentiles",
     "return_std": "return_sd std return_var",
     "keep": "keep_draws save_draws store_samples",
     "save_draws": "keep keep_draws keep_samples store_samples save_samples",
-    "save_warmup": "keep_warmup discard_tuned_samples keep_burnin",
-    "predict_at": "x_test X_test x_new test_inputs",
-    "path": "file filename fname file_name folder",
+    "save_warmup": "keep_warmup keep_burnin",
+    "predict_at": "x_test x_new test_inputs",
+    "path": "file filename fname filepath folder",
 }
-# Former names of attributes of the package and its classes, with the new names.
+# Where another name is not enough: names (those of `_OTHERS` too), callables, and advice, which
+# has the name as {0} and the class as {1}. Callables: a function, a method of any class, Class() or
+# Class, which has the constructor and all methods.
+_FITTERS = "BBB MCDropout LaplaceApproximation SWAG DeepEnsemble"
+_RUNS = f"Sampler {_FITTERS}"
+_CORES = "cores blas_cores jobs workers threads parallel parallel_chains chain_method"
+_OPTION = "use options={{'{0}': ...}} in {1}(...)"
+_HINTS = (
+    ("quantiles", "Sampler", "use predict_at= in sample(...), then draws.prediction.quantile(q)"),
+    ("quantiles", "BNNRegressor.predict", "use predict_quantiles(X, quantiles)"),
+    ("resume", "load", "load it, then give it to sample(...) to go on"),
+    ("seed", "step", "the state has the seed"),
+    ("chains seed", "discretization_bias", "it is that of the draws"),
+    ("x value values", "cdf crps log_likelihood", "use y="),
+    ("alpha", "interval credible_interval predict_interval", "use coverage= with 1 - alpha"),
+    ("alpha", "BNNRegressor.predict", "use interval= with 1 - alpha"),
+    ("alpha", "predict_quantiles", "use quantiles= with both ends"),
+    ("randomize randomise", "HMC()", "use randomize_length=, True for 'uniform', False for None"),
+    ("num_leapfrog_steps trajectory_length", "MCLMC", "use decoherence_length= in MCLMC(...)"),
+    ("step_size_jitter num_leapfrog_steps trajectory_length", "Sampler", "use {0}= in HMC(...)"),
+    ("max_tree_depth", "Sampler", "use {0}= in NUTS(...)"),
+    ("batch_size", "HMC NUTS MCLMC", "use {0}= in SGLD(...), {1} takes all rows"),
+    ("adapt_step_size", "Sampler", "use step_size='auto' in {1}(...)"),
+    ("adapt_mass_matrix", "HMC NUTS MCLMC", "use inverse_mass_matrix='adapt' in {1}(...)"),
+    ("dense_mass", "HMC NUTS MCLMC", "use inverse_mass_matrix= in {1}(...), which is diagonal"),
+    ("discard_tuned_samples", "Sampler", "use save_warmup= in sample(...), its opposite"),
+    (_CORES, f"{_RUNS} BNN", "use rb.set_num_threads(n), chains share all cores already"),
+    ("num_draws num_samples", "DeepEnsemble", "use num_draws= in draws(...) of the fit"),
+    ("num_draws num_samples", _FITTERS, "use num_draws= in predict(...) of the fit"),
+    ("chains members", "BBB MCDropout LaplaceApproximation", "use members= in DeepEnsemble(...)"),
+    ("members", "BNN", "use chains= in {1}(...)"),
+    ("standardize", "BNN", "inputs are always standardized"),
+    ("alpha l2 weight_decay", "BNN", "use prior_scale= in {1}(...), a small sd decays more"),
+    ("step_size target_accept max_tree_depth trajectory_length friction", "BNN", _OPTION),
+    ("num_leapfrog_steps inverse_mass_matrix desired_energy_var schedule", "BNN", _OPTION),
+    ("prior_scale prior_std prior_sd", "Posterior() posterior", "use prior=rb.Normal({0})"),
+    ("prior_variance", "Posterior() posterior", "use prior=rb.Normal({0} ** 0.5)"),
+    ("prior_precision", "Posterior() posterior", "use prior=rb.Normal({0} ** -0.5)"),
+    ("l2 weight_decay", "Posterior() posterior", "use prior=rb.Normal(sd), a small sd decays more"),
+    ("sigma noise_std noise_scale", "Posterior() posterior", "use likelihood=rb.Gaussian({0})"),
+    ("x y prior likelihood temperature standardize", _RUNS, "use {0}= in Posterior(...)"),
+    ("likelihood_temperature sample_weight dtype", _RUNS, "use {0}= in Posterior(...)"),
+)
+# Former names of the package and of its classes, and what others call a method; "": it is gone.
+_FORMER = {"mean_interval": "credible_interval", "mean_quantile": "credible_quantile"}
+_LOAD = dict.fromkeys(("load_draws", "load_fit", "open_run"), "rb.load")
 ATTRIBUTES = {
-    "StepBias": "DiscretizationBias",
-    "load_draws": "load",
-    "load_fit": "load",
-    "mean_interval": "credible_interval",
-    "mean_quantile": "credible_quantile",
-    "open_run": "load",
-    "step_bias": "discretization_bias",
+    "ribbit": {"StepBias": "rb.DiscretizationBias", **_LOAD},
+    "Draws": {"judged": "monitored"},
+    "Prediction": {**_FORMER, "quantile_rank_error": ""},
+    "Summary": {"verdict": "message"},
+    "MCLMC": {"step_bias": "discretization_bias"},
+    "Sampler": {"run": "sample", "fit": "sample"},
+    "Fit": {"sample": "draws"},
+    **{one: {"sample": "fit(...).draws"} for one in _FITTERS.split()},
 }
-_HERE: dict[str, list[str]] = {}
-for _ours, _words in _OTHERS.items():
-    for _word in _words.split():
-        _HERE.setdefault(_word, []).append(_ours)
+VALUES = {"minimal_norm": "mclachlan", "isokinetic_mclachlan": "mclachlan"}
 
 
 def explain(names: dict[str, Any]) -> None:
@@ -138,7 +171,6 @@ def explain(names: dict[str, Any]) -> None:
             for part in found.__mro__:
                 if part.__module__.startswith("ribbit."):
                     _explain_methods(part)
-                    _explain_attributes(part)
 
 
 def _explain_methods(cls: type) -> None:
@@ -150,21 +182,18 @@ def _explain_methods(cls: type) -> None:
             and (name == "__init__" or not name.startswith("_"))
         ):
             setattr(cls, name, _explained(value))
+    if cls.__name__ in ATTRIBUTES and "__getattr__" not in vars(cls):
+        cls.__getattr__ = _missing  # type: ignore[attr-defined]
 
 
-def _explain_attributes(cls: type) -> None:
-    """Have the error for an attribute's former name give its name here."""
-    here = {old: new for old, new in ATTRIBUTES.items() if new in vars(cls)}
-    if not here or "__getattr__" in vars(cls):
-        return
-
-    def missing(self: Any, name: str) -> Any:
-        if name not in here:  # raises the error of a property, or the usual one
-            return object.__getattribute__(self, name)
-        text = f"{type(self).__name__!r} object has no attribute {name!r}: use {here[name]}"
-        raise AttributeError(text)
-
-    cls.__getattr__ = missing  # type: ignore[attr-defined]
+def _missing(self: Any, name: str) -> Any:
+    """Raise the error of a missing attribute, with the name here of a former one."""
+    kinds = [ATTRIBUTES.get(one.__name__, {}) for one in type(self).__mro__]
+    new = next((kind[name] for kind in kinds if name in kind), None)
+    if new is None:  # raises the error of a property, or the usual one
+        return object.__getattribute__(self, name)
+    advice = f"use {new}" if new else "it is gone"
+    raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}: {advice}")
 
 
 def _explained(function: FunctionType) -> Callable[..., Any]:
@@ -212,11 +241,12 @@ def _refuse(
     unknown = [key for key in kwargs if key not in named]
     count = len(args) - int(method)
     if unknown:
-        wanted, advice = zip(*(_wanted(key, named, cls, name) for key in unknown), strict=True)
-        got = ", ".join(f"{key}=" for key in unknown)
-        raise TypeError(
-            f"[{title}] expected {', '.join(dict.fromkeys(wanted))}, got {got}{advice[0]}"
-        )
+        told = {key: advice(key, named, cls, function.__name__) for key in unknown}
+        parts = [f"unknown {key}=: {text}" for key, text in told.items() if text]
+        if others := ", ".join(f"{key}=" for key, text in told.items() if not text):
+            known = ", ".join(f"{one}=" for one in named) or "no arguments"
+            parts.append(f"unknown {others}: expected {known}")
+        raise TypeError(f"[{title}] {'; '.join(parts)}")
     if count > len(plain):
         values = f"{len(plain)} argument{'' if len(plain) == 1 else 's'} without a name"
         values += f" ({', '.join(plain)})" if plain else ""
@@ -233,34 +263,54 @@ def _refuse(
     raise TypeError(f"[{title}] expected {', '.join(missing)}, got none")
 
 
-def _wanted(key: str, named: list[str], cls: type | None, name: str) -> tuple[str, str]:
-    """Return the keyword to use instead of `key`, and advice."""
+def advice(key: str, named: Iterable[str], cls: type | None, name: str) -> str:
+    """Return what to use for the keyword `key` of a method, whose arguments are `named`, or ""."""
     from difflib import get_close_matches
 
-    elsewhere = _elsewhere(cls, name)
-    others = _HERE.get(key, [])
-    for one in others:
-        if one in named:
-            return f"{one}=", ""
+    plain, there = _plain(key), _elsewhere(cls, name)
+    here = {_plain(one): f"{one}=" for one in named}
+    if text := _hint(key, cls, name):
+        return text
+    others = [one for one, also in _OTHERS.items() if plain in map(_plain, [one, *also.split()])]
     for one in (key, *others):
-        if one in elsewhere:
-            return f"{one}= in {elsewhere[one]}", ""
-    for known in (named, list(elsewhere)):
-        near = get_close_matches(key, known, n=1, cutoff=0.7)
-        if near:
-            place = "" if known is named else f" in {elsewhere[near[0]]}"
-            return f"{near[0]}={place}", f": did you mean {near[0]}?"
-    return f"only {', '.join(f'{one}=' for one in named)}" if named else "no arguments", ""
+        if _plain(one) in here:
+            return f"use {here[_plain(one)]}"
+    for one in (key, *others):
+        if text := _hint(one, cls, name):
+            return text
+        if _plain(one) in there:
+            return f"use {there[_plain(one)]}"
+    near = get_close_matches(plain, names := there | here, n=1, cutoff=0.83)
+    return f"did you mean {names[near[0]]}?" if near else ""
+
+
+def _hint(key: str, cls: type | None, name: str) -> str:
+    """Return the advice of `_HINTS` for a keyword of a method, or ""."""
+    places = {name}
+    for one in () if cls is None else cls.__mro__:
+        own = f"{one.__name__}()" if name == "__init__" else f"{one.__name__}.{name}"
+        places |= {one.__name__, own}
+    for words, where, text in _HINTS:
+        if places.intersection(where.split()):
+            for word in words.split():
+                if _plain(word) == _plain(key):
+                    return text.format(word, cls and cls.__name__)
+    return ""
+
+
+def _plain(name: str) -> str:
+    return re.sub("^(num_|n_)|(_rate|_prob)$|_", "", name).lower()
 
 
 def _elsewhere(cls: type | None, name: str) -> dict[str, str]:
-    """Return the keywords of the constructor and the main methods of a class, and their places."""
-    found: dict[str, str] = {}
-    for one in ("__init__", "sample", "fit", "predict"):
-        function = getattr(cls, one, None)
-        if one == name or not isinstance(function, FunctionType):
-            continue
-        place = f"{cls.__name__}(...)" if one == "__init__" else f"{one}(...)"  # type: ignore[union-attr]
-        for key in list(inspect.signature(function).parameters)[1:]:
-            found.setdefault(key, place)
-    return found
+    """Return arguments of the constructor and the main method of what runs, with their places."""
+    runs = hasattr(cls, "start") or hasattr(cls, "fit")
+    if not (cls and runs and name in ("__init__", "sample", "fit", "init", "step")):
+        return {}
+    main = {"fit": "fit(...)", "sample": "sample(...)", "__init__": f"{cls.__name__}(...)"}
+    return {
+        _plain(key): f"{key}= in {place}"
+        for one, place in main.items()
+        if one != name and hasattr(cls, one)
+        for key in list(inspect.signature(getattr(cls, one)).parameters)[1:]
+    }

@@ -79,7 +79,7 @@ def concatenate(draws: Sequence[Draws], axis: str = "draws") -> Draws:
     >>> rb.concatenate([first, others], axis="chains").positions.shape
     (4, 100, 2)
     """
-    parts = checks.items(_NAME, "draws", draws, "Draws")
+    parts = checks.items(_NAME, "draws", draws, "Draws, such as [a, b]")
     for part in parts:
         if not isinstance(part, Draws):
             raise TypeError(f"[{_NAME}] expected draws as Draws, got {checks.summary(part)}")

@@ -6,6 +6,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ribbit._arrays.keywords import explain
 from ribbit._arrays.tables import html_table
 
 __all__ = ["CONVERGED", "NOT", "PREDICTIONS", "SHORT", "Row", "Summary"]
@@ -110,3 +111,6 @@ def _wanted(row: Row) -> str:
     if not row.wanted:
         return ""
     return f"want {row.wanted}" + ("  <- no" if row.good is False else "")
+
+
+explain(globals())

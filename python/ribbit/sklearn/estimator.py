@@ -17,6 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from ribbit._arrays import checks, columns
+from ribbit._arrays.keywords import advice
 from ribbit._arrays.warning import warn
 from ribbit.errors import ConvergenceWarning, FitWarning, ScaleWarning
 from ribbit.models.layers import Activation, Dense, Dropout
@@ -92,6 +93,19 @@ class BNN(BaseEstimator):
                     state[key] = dataclasses.replace(state[key], **{part: network})
         return state
 
+    def set_params(self, **params: Any) -> BNN:
+        """Set parameters; errors give the name here of a parameter."""
+        for name in params:
+            if name not in self._get_param_names() and (hint := self._advice(name)):
+                title = f"{type(self).__name__}.set_params"
+                raise ValueError(f"[{title}] unknown {name}=: {hint}")
+        found: BNN = super().set_params(**params)
+        return found
+
+    def _advice(self, name: str) -> str:
+        """Return what to use for an unknown parameter, or ""."""
+        return advice(name, list(self._get_param_names()), type(self), "__init__")
+
     def __getattr__(self, name: str) -> Any:
         """Say why a copy has no posterior; called for attributes that are not there."""
         kind = type(self).__name__
@@ -131,9 +145,9 @@ class BNN(BaseEstimator):
         known = [one for one in inspect.signature(kind).parameters if one != "target"]
         for option in options:
             if option not in known:
-                raise ValueError(
-                    f"[{name}] expected options of {kind.__name__}, {known}, got {option!r}"
-                )
+                hint = advice(str(option), known, kind, "options") or self._advice(str(option))
+                hint = hint or f"expected options of {kind.__name__}, {', '.join(known)}"
+                raise ValueError(f"[{name}] unknown option {option!r}: {hint}")
         return plan
 
     def _shown(self, name: str) -> bool:

@@ -638,7 +638,7 @@ _LIKELIHOODS: dict[str, type[Any]] = {
 
 def check(function: str, likelihood: object) -> Likelihood:
     """Return `likelihood`, or raise TypeError if the core does not know it."""
-    expected = "a likelihood object"
+    expected = "a likelihood object, such as rb.Gaussian(0.1)"
     return cast(
         "Likelihood",
         checks.known_class(function, "likelihood", expected, likelihood, Likelihood, _LIKELIHOODS),

@@ -504,7 +504,8 @@ def check(function: str, prior: object) -> PriorLike:
         return check_one(function, "prior", prior)
     if not isinstance(prior, Mapping) or not prior:
         got = "an empty dict" if isinstance(prior, Mapping) else checks.summary(prior)
-        raise TypeError(f"[{function}] expected prior as a prior or a dict of priors, got {got}")
+        expected = f"[{function}] expected prior as a prior or a dict of priors"
+        raise TypeError(f"{expected}, got {got}: for example rb.Normal(1.0)")
     for pattern, value in prior.items():
         if not isinstance(pattern, str) or not isinstance(value, Prior):
             got = f"{checks.summary(pattern)}: {checks.summary(value)}"

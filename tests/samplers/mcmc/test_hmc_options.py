@@ -42,7 +42,7 @@ def test_default_trajectory_length_and_mass():
 
 
 def test_without_warmup_the_step_is_asked_for():
-    with pytest.raises(ValueError, match=r"warmup >= 1 for step_size='auto', got 0: without"):
+    with pytest.raises(ValueError, match=r"warmup >= 1 for step_size='auto', got 0: give warmup="):
         HMC(Gaussian(SDS), num_leapfrog_steps=2).init(START)
 
 

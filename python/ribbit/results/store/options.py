@@ -79,7 +79,7 @@ class Store:
     @property
     def folder(self) -> Path:
         """Absolute path of the folder."""
-        return Path(os.path.abspath(self.path))
+        return Path(os.path.abspath(checks.path("Store", self.path)))
 
 
 explain(globals())

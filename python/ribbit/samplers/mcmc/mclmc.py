@@ -266,10 +266,9 @@ class MCLMC(Sampler):
         q, ids = self._start_arrays(function, position, seed, chains, warmup)
         least = self._moves.least_warmup
         if self._moves.tuning.adapts and warmup < least:
-            raise ValueError(
-                f"[{function}] expected warmup >= {least} for what is 'auto' or 'adapt', "
-                f"got {warmup}"
-            )
+            found = ("auto", "adapt", "layers", "inputs")
+            names = ", ".join(f"{k}={v!r}" for k, v in self.settings.items() if v in found)
+            raise ValueError(f"[{function}] expected warmup >= {least} for {names}, got {warmup}")
         _finite(function, "position", ids, to_host(q))
         terms, grad = density.terms_and_grad(q, guard)
         with errstate(xp):

@@ -143,16 +143,13 @@ class Tuning:
         """Raise unless `warmup` transitions can adapt what is to be adapted."""
         least = 20 if self.adapts_mass or self.adapts_length else 1 if self.adapts else 0
         if warmup < least:
-            what = (
-                "inverse_mass_matrix='adapt'"
-                if self.adapts_mass
-                else "trajectory_length='adapt'"
-                if self.adapts_length
-                else "step_size='auto'"
-            )
+            what = "step_size='auto'"
+            if self.adapts_mass or self.adapts_length:
+                name = "inverse_mass_matrix" if self.adapts_mass else "trajectory_length"
+                what = f"{name}='adapt'"
             raise ValueError(
-                f"[{function}] expected warmup >= {least} for {what}, got {warmup}: without "
-                "warmup give them as numbers"
+                f"[{function}] expected warmup >= {least} for {what}, got {warmup}: give warmup=, "
+                f"or numbers instead of {what} in {self._function}(...)"
             )
 
     def check_chains(self, function: str, chains: int) -> None:
