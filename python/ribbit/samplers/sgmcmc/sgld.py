@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from ribbit import schedules
 from ribbit._arrays import checks
-from ribbit.protocols import Array
-from ribbit.results.state import StochasticState
 from ribbit.samplers.run import options
 from ribbit.samplers.run.base import Sampler
 from ribbit.samplers.run.target import Density
@@ -16,7 +14,7 @@ from ribbit.samplers.sgmcmc.step_pilot import StepPilot
 from ribbit.samplers.sgmcmc.stepper import Stepper, Stepping
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    pass
 
 
 __all__ = ["SGLD"]
@@ -114,36 +112,3 @@ class SGLD(Stepping, Sampler):
             "preconditioner": preconditioner,
             "schedule": repr(self._stepper.schedule),
         }
-
-    def init(
-        self,
-        position: Array,
-        *,
-        seed: checks.Seed = 0,
-        chains: npt.ArrayLike | None = None,
-        warmup: int = 0,
-    ) -> StochasticState:
-        """Start chains at given positions.
-
-        Parameters
-        ----------
-        position : (P,) or (C, P) array
-            Converted to the target's dtype and copied.
-        seed : int, Generator, SeedSequence or None
-            64-bit key of all random numbers.
-        chains : (C,) ids, optional
-            Ids of the chains, default 0..C-1.
-        warmup : int
-            Steps during which the preconditioner moves.
-
-        Returns
-        -------
-        StochasticState
-
-        Raises
-        ------
-        TypeError, ValueError
-            For a wrong kind or shape, and for a position without a finite log density and gradient.
-        """
-        name = "SGLD.init"
-        return self._init(name, position, checks.seed(name, seed), chains, warmup, None)
