@@ -75,7 +75,7 @@ def accuracy(y: npt.ArrayLike, probs: Any) -> float:
     >>> rb.metrics.accuracy([0, 0], p)
     0.5
     """
-    labels, p = _classification("accuracy", y, probs)
+    labels, p = labelled("accuracy", y, probs)
     return float(np.mean(p.argmax(axis=1) == labels))
 
 
@@ -102,7 +102,7 @@ def nll(y: npt.ArrayLike, probs: Any) -> float:
     """
     if _predicts(probs) and probs.kind in ("regression", "count"):
         return -float(probs.log_likelihood(y))
-    labels, p = _classification("nll", y, probs)
+    labels, p = labelled("nll", y, probs)
     with np.errstate(divide="ignore"):
         value = -np.mean(np.log(p[np.arange(len(p)), labels]))
     return float(value) + 0.0  # no -0.0
@@ -133,7 +133,7 @@ def ece(y: npt.ArrayLike, probs: Any, *, bins: int = 20) -> float:
     >>> round(rb.metrics.ece([0, 1], p), 4)
     0.25
     """
-    labels, p = _classification("ece", y, probs)
+    labels, p = labelled("ece", y, probs)
     count = checks.integer("ece", "bins", bins, minimum=1, maximum=2**48)
     checks.memory("ece", 4 * count, np.float64, f"{count} bins")
     confidence, correct, rows = calibration_bins(labels, p, count)
@@ -162,7 +162,7 @@ def brier(y: npt.ArrayLike, probs: Any) -> float:
     >>> round(rb.metrics.brier([0, 1], p), 4)
     0.085
     """
-    labels, p = _classification("brier", y, probs)
+    labels, p = labelled("brier", y, probs)
     one_hot = np.zeros_like(p)
     one_hot[np.arange(len(p)), labels] = 1.0
     value = np.mean(((p - one_hot) ** 2).sum(axis=1))
@@ -193,7 +193,8 @@ def coverage(y: npt.ArrayLike, lower: npt.ArrayLike, upper: npt.ArrayLike) -> fl
     0.5
     """
     observed, low, high = _columns("coverage", y=y, lower=lower, upper=upper)
-    checks.all_true("coverage", "lower <= upper", "lower", low, np.less_equal(low, high))
+    ordered = "lower <= upper in coverage(y, lower, upper)"
+    checks.all_true("coverage", ordered, "lower", low, np.less_equal(low, high))
     return float(np.mean((low <= observed) & (observed <= high)))
 
 
@@ -230,11 +231,13 @@ def crps(y: npt.ArrayLike, p: Any) -> float:
     """
     if hasattr(type(p), "crps"):
         return float(p.crps(y))
+    in_order("crps", y, "p")
     (observed,) = _columns("crps", y=y)
     samples = checks.numeric("crps", "p", p)
     if samples.ndim not in (2, 3) or samples.size == 0:
         raise ShapeError(
-            f"[crps] expected p as a Prediction or samples (S, N), got {checks.summary(samples)}"
+            "[crps] expected p as a Prediction or samples (S, N) in crps(y, p), got "
+            f"{checks.summary(samples)}"
         )
     checks.finite("crps", "p", samples)
     size, rows = samples.shape[:2]
@@ -268,6 +271,8 @@ def auroc(label: npt.ArrayLike, score: npt.ArrayLike) -> float:
     >>> rb.metrics.auroc([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8])
     0.75
     """
+    if _swapped(label, score):
+        raise TypeError("[auroc] expected auroc(label, score), got them in the other order")
     values = checks.numeric("auroc", "score", score)
     marks = class_labels("auroc", "label", label, classes=2)
     if values.shape not in ((len(marks),), (len(marks), 1)):
@@ -361,6 +366,8 @@ def _predicts(value: Any) -> bool:
 
 def _columns(function: str, **arrays: npt.ArrayLike) -> list[Array]:
     """Arrays of one shape as (N, K) float64; y finite, the others without NaN."""
+    y, *others = arrays
+    in_order(function, arrays[y], *others)
     result: list[Array] = []
     for name, value in arrays.items():
         given = _of_prediction(value, "mean") if name == "mean" else value
@@ -399,7 +406,11 @@ def class_labels(function: str, name: str, value: npt.ArrayLike, *, classes: int
     return raw.astype(np.int64)
 
 
-def _classification(function: str, y: npt.ArrayLike, probs: Any) -> tuple[Labels, Array]:
+def labelled(function: str, y: npt.ArrayLike, probs: Any) -> tuple[Labels, Array]:
+    """Check labels and class probabilities of the same rows; (N,) int64 and (N, K) float64."""
+    in_order(function, y, "probs")
+    if _swapped(y, probs):
+        raise TypeError(f"[{function}] expected {function}(y, probs), got them in the other order")
     p = class_probabilities(function, "probs", probs)
     labels = class_labels(function, "y", y, classes=p.shape[1])
     if len(labels) != len(p):
@@ -407,6 +418,26 @@ def _classification(function: str, y: npt.ArrayLike, probs: Any) -> tuple[Labels
             f"[{function}] expected y and probs with as many rows, got {len(labels)} and {len(p)}"
         )
     return labels, p
+
+
+def in_order(function: str, y: Any, *others: str) -> None:
+    """Raise TypeError for a Prediction in the place of the observations, which come first."""
+    if _predicts(y):
+        raise TypeError(
+            f"[{function}] expected {function}({', '.join(('y', *others))}), got a Prediction as y"
+        )
+
+
+def _swapped(y: Any, probs: Any) -> bool:
+    """Whether integers stand where probabilities belong, and other numbers where labels do."""
+    if _predicts(probs):
+        return False
+    try:
+        first, second = np.asarray(y), np.asarray(probs)
+    except Exception:  # no arrays: the checks say so
+        return False
+    fractions = first.dtype.kind == "f" and bool((first != np.floor(first)).any())
+    return fractions and second.dtype.kind in "biu"
 
 
 explain(globals())

@@ -1,5 +1,7 @@
 """ribbit.metrics against scikit-learn and closed forms."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -249,3 +251,33 @@ def posterior(x, y, likelihood, outputs):
     )
     hmc = rb.HMC(target, step_size=0.02, num_leapfrog_steps=5)
     return hmc.sample(10, warmup=10, chains=2, progress=False).predict(x)
+
+
+def predictions(likelihood, outputs, y):
+    x = np.linspace(-1, 1, len(y))[:, None]
+    model = rb.mlp(1, (), outputs)
+    target = rb.Posterior(model, x, y, prior=rb.Normal(1.0), likelihood=likelihood)
+    return target.prior_predictive(x, 10)
+
+
+def test_swapped_arguments_are_told_the_order():
+    y, labels = np.linspace(0.1, 2.0, 6), np.arange(6) % 2
+    p, c = predictions(rb.Gaussian(0.1), 1, y), predictions(rb.Categorical(), 2, labels)
+    for function, second in (("accuracy", "probs"), ("nll", "probs"), ("ece", "probs")):
+        for probs in (c, c.probs, c.probs[:, 1]):
+            with pytest.raises(
+                TypeError, match=rf"\[{function}\] .*{function}\(y, {second}\), got"
+            ):
+                getattr(metrics, function)(probs, labels)
+    for call, wrong in {
+        "rmse(y, mean)": (p, y),
+        "crps(y, p)": (p, y),
+        "coverage(y, lower, upper)": (p, y - 1, y),
+        "auroc(label, score)": (c.probs[:, 1], labels),
+    }.items():
+        with pytest.raises(TypeError, match=re.escape(f"expected {call}, got")):
+            getattr(metrics, call.partition("(")[0])(*wrong)
+    with pytest.raises(ValueError, match=re.escape("lower <= upper in coverage(y, lower, upper)")):
+        metrics.coverage(y - 1, y + 1, y)
+    with pytest.raises(ValueError, match=re.escape("in crps(y, p), got")):
+        metrics.crps(np.ones((5, 6)), y)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import ribbit as rb
 from ribbit import metrics, plots
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -196,6 +197,19 @@ def test_pit_histogram(ax, rng):
     assert heights(np.array([1e9, -1e9]), Law(1.0))[[0, -1]] == pytest.approx([5.0, 5.0])
     with pytest.raises(ValueError, match=r"\[plots.pit_histogram\] expected p as a Prediction, or"):
         plots.pit_histogram(y, y, ax=ax)
+
+
+def test_swapped_arguments_are_told_the_order(ax):
+    x, labels = np.linspace(-1, 1, 6)[:, None], np.arange(6) % 2
+    target = rb.Posterior(
+        rb.mlp(1, (), 2), x, labels, prior=rb.Normal(1.0), likelihood=rb.Categorical()
+    )
+    p = target.prior_predictive(x, 10)
+    for probs in (p, p.probs):
+        with pytest.raises(TypeError, match=r"expected plots\.reliability\(y, probs\), got"):
+            plots.reliability(probs, labels, ax=ax)
+    with pytest.raises(TypeError, match=r"expected plots\.pit_histogram\(y, p\), got a Prediction"):
+        plots.pit_histogram(p, labels, ax=ax)
 
 
 def test_reliability(ax, rng):

@@ -251,9 +251,8 @@ def reliability(y: npt.ArrayLike, probs: Any, *, ax: Axes | None = None, bins: i
     """
     name = "plots.reliability"
     ax = new_axes(name, ax)
-    error = metrics.ece(y, probs, bins=bins)
-    p = metrics.class_probabilities(name, "probs", probs)
-    labels = np.asarray(y).reshape(-1).astype(np.int64)
+    labels, p = metrics.labelled(name, y, probs)
+    error = metrics.ece(labels, p, bins=bins)
     confidence, correct, rows = metrics.calibration_bins(labels, p, bins)
     used = rows > 0
     mean_confidence, accuracy = confidence[used] / rows[used], correct[used] / rows[used]
@@ -276,7 +275,7 @@ def reliability(y: npt.ArrayLike, probs: Any, *, ax: Axes | None = None, bins: i
     ax.set_ylim(-0.02, 1.02)
     ax.set_xlabel("confidence")
     ax.set_ylabel("accuracy")
-    ax.set_title(f"ECE {error:.3f}, accuracy {metrics.accuracy(y, probs):.3f}", fontsize="medium")
+    ax.set_title(f"ECE {error:.3f}, accuracy {metrics.accuracy(labels, p):.3f}", fontsize="medium")
     finish(ax, legend=True)
     return ax
 
@@ -341,6 +340,7 @@ def _pit(
     name: str, y: npt.ArrayLike, p: Any
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """P(Y <= y) and P(Y < y), which are one but for counts and samples."""
+    metrics.in_order(name, y, "p")
     if hasattr(type(p), "cdf"):
         upper = as_host(p.cdf(y))
         return upper, as_host(p.cdf(np.asarray(y) - 1.0)) if p.kind == "count" else upper

@@ -156,6 +156,7 @@ def test_progress():
     assert found["elapsed"] > 0.0
     assert found["running"]
     assert not run.progress["running"]
+    assert seen[-1].pop("stopped") == "interrupted"
     assert set(found) == {*seen[-1], "running"}
 
 

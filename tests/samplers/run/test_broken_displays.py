@@ -48,7 +48,7 @@ def hmc():
 @pytest.fixture
 def _eager(monkeypatch):
     """Every step asks the display."""
-    for name in ("_TERMINAL_INTERVAL", "_LOG_INTERVAL", "_COST_FACTOR"):
+    for name in ("_LOG_INTERVAL", "_COST_FACTOR"):
         monkeypatch.setattr(progress, name, 0.0)
     monkeypatch.setattr(progress._LogSink, "interval", 0.0)
     monkeypatch.setattr(progress._LogSink, "delay", 0.0)

@@ -1,9 +1,11 @@
 """ribbit.samplers.run.progress: what is shown, when, at what cost; no draw depends on it."""
 
+import functools
 import io
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -220,6 +222,109 @@ def test_many_chains_are_summed_up():
     assert "+24" in text
     assert len(text.splitlines()) < 22
     assert "40 chains" in format_line(snapshot)
+
+
+def ended(monkeypatch, option, stream, reason):
+    """What is shown of a run that ends at step 4 of 10."""
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(sys, "stderr", stream)
+    with open_progress(option, total=10, chains=2) as bar:
+        for i in range(4):
+            clock.now += 1.0
+            bar.update(i + 1, stats())
+        bar.reason = reason
+
+
+def test_a_run_that_stops_early_says_so(monkeypatch):
+    log = io.StringIO()
+    ended(monkeypatch, True, log, "max_seconds")
+    assert log.getvalue().splitlines() == [
+        "HMC: stopped early (max_seconds) 4/10 (40 %), 2 chains, acceptance 0.80, 0 divergences, "
+        "step size 0.1, 20 gradients/s, 4 s elapsed"
+    ]
+    seen = []
+    ended(monkeypatch, seen.append, log, "")
+    assert seen[-1]["stopped"] == ""
+    assert not any("stopped" in snapshot for snapshot in seen[:-1])
+    console = pytest.importorskip("rich.console").Console(file=io.StringIO(), width=120)
+    for snapshot in seen[-2:]:
+        console.print(render_table(snapshot))
+    before, after = console.file.getvalue().split("HMC")[1:]
+    assert before.startswith(" sampling")
+    assert after.startswith(" stopped early")
+    assert "left" in before
+    assert "left" not in after
+
+
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
+def test_only_a_run_that_ends_early_has_stopped():
+    hmc, seen = HMC(small_target(), step_size=1e-3, num_leapfrog_steps=2), []
+    draws = hmc.sample(10**7, warmup=0, progress=seen.append, max_seconds=0.3)
+    assert seen[-1]["stopped"] == draws.settings["stopped"]["reason"] == "max_seconds"
+    whole = hmc.sample(5, warmup=0, progress=seen.append)
+    assert whole.complete
+    assert "stopped" not in seen[-1]
+
+
+def test_fits_call_their_rate_by_its_name(monkeypatch):
+    seen = []
+    rb.DeepEnsemble(small_target(), members=2, learning_rate=0.01).fit(3, progress=seen.append)
+    rb.EnsembleStart(max_steps=40).fit(small_target(), 2, progress=seen.append)
+    for snapshot in seen[1:]:
+        assert "step_size" not in snapshot
+        assert len(snapshot["learning_rate"]) == 2
+        assert ", learning rate " in format_line(snapshot)
+    assert ", learning rate 0.01, " in format_line(seen[1])
+
+
+class Display:
+    """IPython's display of a notebook: cells that are updated in place."""
+
+    def __init__(self):
+        self.cells, self.updates = [], 0
+
+    def display(self, cell, *, display_id):
+        assert display_id is True
+        self.cells.append(cell)
+        return SimpleNamespace(update=functools.partial(self.put, len(self.cells) - 1))
+
+    def put(self, place, cell):
+        self.cells[place] = cell
+        self.updates += 1
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+def test_a_cell_of_a_notebook(monkeypatch, kernel):
+    shown, log = Display(), io.StringIO()
+    shell = SimpleNamespace(kernel=object()) if kernel else object()
+    module = SimpleNamespace(get_ipython=lambda: shell, display=shown)
+    monkeypatch.setitem(sys.modules, "IPython", module)
+    ended(monkeypatch, None, log, "interrupted")
+    ended(monkeypatch, False, log, "")
+    if not kernel:  # IPython in a terminal, or in another program
+        assert not shown.cells
+        return
+    assert log.getvalue() == ""
+    (cell,) = shown.cells
+    assert shown.updates == 4  # of 4 steps and the end; the first made the cell
+    assert repr(cell).startswith("HMC: stopped early (interrupted) 4/10 (40 %), 2 chains, acc")
+    html = cell._repr_html_()
+    assert '<progress value="4" max="10"' in html
+    assert "<caption>HMC: stopped early (interrupted)</caption>" in html
+    assert html.count("<tr>") == 3  # names, and two chains
+    assert "left" not in html.rpartition("</table>")[2]
+
+
+def test_a_broken_notebook_costs_the_display_alone(monkeypatch):
+    def fail(*args, **named):
+        raise OSError("gone")
+
+    module = SimpleNamespace(
+        get_ipython=lambda: SimpleNamespace(kernel=1), display=SimpleNamespace(display=fail)
+    )
+    monkeypatch.setitem(sys.modules, "IPython", module)
+    with pytest.warns(rb.errors.RibbitWarning, match="expected to show the progress, got OSError"):
+        ended(monkeypatch, None, io.StringIO(), "")
 
 
 def test_errors():

@@ -301,7 +301,7 @@ class _Watch:
             steps = np.concatenate([climb.made for climb in climbs])
             rates = np.concatenate([climb.rates(how.learning_rate) for climb in climbs])
             done = min(how.max_steps + self._fit.last, int(steps.max()))
-            self._reporter.update(done, {"step_size": rates}, float(steps.sum()))
+            self._reporter.update(done, {"learning_rate": rates}, float(steps.sum()))
         return self._end is not None and time.perf_counter() >= self._end
 
     def _finish(self) -> None:

@@ -475,7 +475,7 @@ def run_epochs(
             step += count
             steps = step - begun
             if reporter.wanted:
-                reporter.update(steps, {"step_size": to_host(rates)}, float(steps * gradients))
+                reporter.update(steps, {"learning_rate": to_host(rates)}, float(steps * gradients))
             chunk.made(count)
             if watch is not None and step == halt:
                 watch(step)

@@ -382,7 +382,8 @@ def _display(progress: ProgressOption) -> Callable[[dict[str, Any]], object] | N
 
     def line(snapshot: dict[str, Any]) -> None:
         nonlocal due
-        if time.perf_counter() < due and snapshot["done"] < snapshot["total"]:
+        ends = snapshot["done"] >= snapshot["total"] or "stopped" in snapshot
+        if time.perf_counter() < due and not ends:
             return
         due = time.perf_counter() + _LINE
         with contextlib.suppress(Exception):  # a display is worth less than the run

@@ -1,4 +1,4 @@
-"""Progress of a run: a live table in a terminal, a plain line in a log, a dict for a callable.
+"""Progress of a run: a live table in a terminal or notebook, lines in a log, a dict for a callable.
 
 The loop that samples calls :meth:`Progress.update` after every step. That call copies three
 short rows and reads the clock; everything else waits until a refresh is due. A refresh measures its
@@ -13,17 +13,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from ribbit._arrays.warning import warn
-from ribbit.samplers.run.progress_view import format_line, render_table
+from ribbit.samplers.run.progress_view import Cell, format_line, render_table
 
 ProgressOption = bool | Callable[[dict[str, Any]], object] | None
 
-_TERMINAL_INTERVAL = 0.2  # seconds
 _LOG_INTERVAL = 5.0  # seconds
 _QUIET = 1.0  # seconds before progress=None draws anything in a terminal
 _COST_FACTOR = 250.0  # seconds to wait per second spent on a refresh: 0.4 % of the run
@@ -32,41 +31,33 @@ _BUFFER = 256  # steps whose statistics wait to be summed
 _SUMMED = ("acceptance_rate", "diverging", "n_steps")
 
 
-class _Sink(Protocol):
+class _Sink:
     """Where a snapshot goes."""
 
-    interval: float  # seconds between refreshes, at least
-    delay: float  # seconds before the first refresh
+    interval = 0.2  # seconds between refreshes, at least
+    delay = 0.0  # seconds before the first refresh
 
-    def open(self) -> None: ...
+    def open(self) -> None:
+        """Begin, at the first refresh."""
 
-    def show(self, snapshot: dict[str, Any]) -> None: ...
+    def show(self, snapshot: dict[str, Any]) -> None:
+        """Show a snapshot."""
 
-    def close(self, snapshot: dict[str, Any], *, shown: bool) -> None: ...
+    def close(self, snapshot: dict[str, Any], *, shown: bool) -> None:
+        """Show the last snapshot, if any was shown, and end."""
+        if shown:
+            self.show(snapshot)
+        self.abort()
 
-    def abort(self) -> None: ...
+    def abort(self) -> None:
+        """End without a last word."""
 
 
 class Progress:
     """Counts steps, acceptance, divergences and gradients, and hands snapshots to a sink.
 
-    Made by :func:`open_progress`; use it as a context manager.
-
-    Parameters
-    ----------
-    sink
-        Receiver of the snapshots; None reports nothing.
-    total : int
-        Steps of the run, warmup included.
-    chains : int
-    warmup : int
-        Leading steps that are warmup. Acceptance and divergences start again after them.
-    thin : int
-        Steps per recorded draw.
-    title : str
-        Name of what runs, such as "HMC".
-    fit : bool
-        A fit, of members that make steps, instead of chains that record draws.
+    Made by :func:`open_progress`, which documents the arguments; use it as a context manager.
+    `sink` receives the snapshots; None reports nothing.
     """
 
     def __init__(
@@ -82,6 +73,7 @@ class Progress:
     ) -> None:
         self.total, self.chains, self.warmup, self.thin = total, chains, warmup, thin
         self.title, self.fit = title, fit
+        self.reason = ""  # why the run has ended, for one that ends before `total`
         self._sink = sink
         self._done = 0
         self._started = time.perf_counter()
@@ -135,7 +127,7 @@ class Progress:
             Steps done since the run began, warmup included.
         stats : mapping of str to (C,) array, optional
             Statistics of the last step under ArviZ's names. "acceptance_rate", "diverging",
-            "step_size" and "n_steps" are shown; the rest is ignored.
+            "step_size", "learning_rate" and "n_steps" are shown; the rest is ignored.
         gradients : float, optional
             Gradient evaluations of all chains since the run began. Without it they are the sum of
             "n_steps", or one for each step.
@@ -181,8 +173,9 @@ class Progress:
             title, phase ("warmup", "sampling" or "fitting"), done, total, warmup, chains, draws
             (recorded per chain), elapsed and eta (seconds; eta is None before the first step),
             gradients_per_second (all chains), and a list with one entry per chain for each of
-            acceptance_rate (mean over the phase), diverging (count in the phase), step_size and
-            chain_gradients_per_second, as far as the run reports them.
+            acceptance_rate (mean over the phase), diverging (count in the phase), step_size (of a
+            fit learning_rate) and chain_gradients_per_second, as far as the run reports them. The
+            last one of a run that ended before `total` has the reason as "stopped".
         """
         self._fold(end_of_warmup=False)
         elapsed = time.perf_counter() - self._started
@@ -214,8 +207,10 @@ class Progress:
             result["acceptance_rate"] = (self._accept_sum / max(self._phase_steps, 1)).tolist()
         if "diverging" in self._last:
             result["diverging"] = [int(count) for count in self._diverging]
-        if "step_size" in self._last:
-            result["step_size"] = np.asarray(self._last["step_size"], dtype=np.float64).tolist()
+        for name in {"step_size", "learning_rate"}.intersection(self._last):
+            result[name] = np.asarray(self._last[name], dtype=np.float64).tolist()
+        if self._closed and done < self.total:
+            result["stopped"] = self.reason
         if "n_steps" in self._last:
             result["chain_gradients_per_second"] = (self._gradients * rate).tolist()
         return result
@@ -260,7 +255,7 @@ class Progress:
                 with contextlib.suppress(Exception):
                     sink.abort()
             warn(
-                "[progress] expected to write to standard error, got "
+                "[progress] expected to show the progress, got "
                 f"{type(error).__name__} ({error}): the run continues without progress",
             )
 
@@ -280,22 +275,22 @@ def open_progress(
     Parameters
     ----------
     progress : bool, callable or None
-        False: silent. True: a rich table when standard error is a terminal (plain lines without
-        rich), else a plain line every few seconds. None: the same, but a run that takes under a
-        second in a terminal, or under five in a log, prints nothing. A callable gets the dict of
-        :meth:`Progress.snapshot` at most five times a second and once at the end; what it raises
-        ends the run. A display of ours that cannot be written warns once and falls silent.
+        False: silent. True: a table that is updated in place in a notebook, or by rich in a
+        terminal (plain lines without rich), else a plain line every few seconds. None: the same,
+        but nothing of a run that takes under a second, or under five in a log. A callable gets the
+        dict of :meth:`Progress.snapshot` at most five times a second and once at the end; what it
+        raises ends the run. A display of ours that fails warns once and falls silent.
     total : int
         Steps of the run, warmup included.
     chains : int
     warmup : int
-        Leading steps that are warmup.
+        Leading steps that are warmup. Acceptance and divergences start again after them.
     thin : int
         Steps per recorded draw.
     title : str
-        Name of what runs.
+        Name of what runs, such as "HMC".
     fit : bool
-        See :class:`Progress`.
+        A fit, of members that make steps, instead of chains that record draws.
 
     Returns
     -------
@@ -315,6 +310,9 @@ def open_progress(
 
 
 def _choose_sink(*, eager: bool) -> _Sink:
+    ipython = sys.modules.get("IPython")  # a kernel has loaded it
+    if ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None:
+        return _NotebookSink(ipython.display.display, eager=eager)
     try:
         terminal = sys.stderr is not None and sys.stderr.isatty()
     except Exception:  # closed, or what somebody put in its place: writing will tell
@@ -322,15 +320,14 @@ def _choose_sink(*, eager: bool) -> _Sink:
     return _TerminalSink(eager=eager) if terminal else _LogSink(eager=eager)
 
 
-class _CallbackSink:
-    interval = _TERMINAL_INTERVAL
-    delay = 0.0
+def _write(snapshot: dict[str, Any]) -> None:
+    if sys.stderr is not None:  # None under pythonw and in some embedded interpreters
+        print(format_line(snapshot), file=sys.stderr, flush=True)
 
+
+class _CallbackSink(_Sink):
     def __init__(self, call: Callable[[dict[str, Any]], object]) -> None:
         self._call = call
-
-    def open(self) -> None:
-        pass
 
     def show(self, snapshot: dict[str, Any]) -> None:
         self._call(snapshot)
@@ -338,54 +335,34 @@ class _CallbackSink:
     def close(self, snapshot: dict[str, Any], *, shown: bool) -> None:
         self._call(snapshot)
 
-    def abort(self) -> None:
-        pass
 
-
-class _LogSink:
+class _LogSink(_Sink):
     """One plain line per refresh on standard error."""
 
-    interval = _LOG_INTERVAL
-    delay = _LOG_INTERVAL
+    interval = delay = _LOG_INTERVAL
 
     def __init__(self, *, eager: bool) -> None:
         self._eager = eager
 
-    def open(self) -> None:
-        pass
-
     def show(self, snapshot: dict[str, Any]) -> None:
-        self._write(format_line(snapshot))
+        _write(snapshot)
 
     def close(self, snapshot: dict[str, Any], *, shown: bool) -> None:
-        if shown or self._eager:
-            self._write(format_line(snapshot))
-
-    def abort(self) -> None:
-        pass
-
-    @staticmethod
-    def _write(line: str) -> None:
-        if sys.stderr is not None:  # None under pythonw and in some embedded interpreters
-            print(line, file=sys.stderr, flush=True)
+        super().close(snapshot, shown=shown or self._eager)
 
 
-class _TerminalSink:
+class _TerminalSink(_Sink):
     """A live table on standard error; plain lines when rich is not installed."""
-
-    interval = _TERMINAL_INTERVAL
 
     def __init__(self, *, eager: bool) -> None:
         self.delay = 0.0 if eager else _QUIET
         self._live: Any = None
-        self._plain: _LogSink | None = None
 
     def open(self) -> None:
         try:
             from rich.console import Console
             from rich.live import Live
         except ImportError:
-            self._plain = _LogSink(eager=True)
             self.interval = _LOG_INTERVAL
             return
 
@@ -398,17 +375,28 @@ class _TerminalSink:
         self._live.start()
 
     def show(self, snapshot: dict[str, Any]) -> None:
-        if self._plain is not None:
-            self._plain.show(snapshot)
+        if self._live is None:
+            _write(snapshot)
         else:
             self._live.update(render_table(snapshot), refresh=True)
-
-    def close(self, snapshot: dict[str, Any], *, shown: bool) -> None:
-        if shown:
-            self.show(snapshot)
-        self.abort()
 
     def abort(self) -> None:
         if self._live is not None:
             self._live.stop()
             self._live = None
+
+
+class _NotebookSink(_Sink):
+    """A table in the output of a notebook's cell, in place."""
+
+    interval = 0.5
+
+    def __init__(self, display: Callable[..., Any], *, eager: bool) -> None:
+        self.delay = 0.0 if eager else _QUIET
+        self._display, self._handle = display, None
+
+    def show(self, snapshot: dict[str, Any]) -> None:
+        if self._handle is None:
+            self._handle = self._display(Cell(snapshot), display_id=True)
+        else:
+            self._handle.update(Cell(snapshot))

@@ -311,6 +311,7 @@ class Run:
                     self._enough(guard, reporter, last=True)
                     break
             report.flush()
+            reporter.reason = self._why(guard)
         if not guard.requested:
             try:
                 watch.predict(guard)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ribbit import schedules
 from ribbit._arrays import checks
-from ribbit.protocols import Array
-from ribbit.results.state import StochasticState
 from ribbit.samplers.run import options
 from ribbit.samplers.run.base import Sampler
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.step_pilot import StepPilot
 from ribbit.samplers.sgmcmc.stepper import Stepper, Stepping
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
 
 __all__ = ["SGLD"]
 
@@ -111,36 +105,3 @@ class SGLD(Stepping, Sampler):
             "preconditioner": preconditioner,
             "schedule": repr(self._stepper.schedule),
         }
-
-    def init(
-        self,
-        position: Array,
-        *,
-        seed: checks.Seed = 0,
-        chains: npt.ArrayLike | None = None,
-        warmup: int = 0,
-    ) -> StochasticState:
-        """Return a state with the chains at given positions.
-
-        Parameters
-        ----------
-        position : (P,) or (C, P) array
-            Converted to the target's dtype and copied.
-        seed : int, Generator, SeedSequence or None
-            64-bit key of all random numbers.
-        chains : (C,) ids, optional
-            Ids of the chains, default 0..C-1.
-        warmup : int
-            Steps of warmup, in which the preconditioner moves.
-
-        Returns
-        -------
-        StochasticState
-
-        Raises
-        ------
-        TypeError, ValueError
-            For a wrong type or shape, or a position without a finite log density and gradient.
-        """
-        name = "SGLD.init"
-        return self._init(name, position, checks.seed(name, seed), chains, warmup, None)

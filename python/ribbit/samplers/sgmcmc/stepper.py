@@ -448,6 +448,40 @@ class Stepping:
     _stepper: Stepper
     _start_arrays: Callable[..., tuple[Array, npt.NDArray[np.uint32]]]
 
+    def init(
+        self,
+        position: Array,
+        *,
+        seed: checks.Seed = 0,
+        chains: npt.ArrayLike | None = None,
+        warmup: int = 0,
+    ) -> StochasticState:
+        """Start chains at given positions.
+
+        Parameters
+        ----------
+        position : (P,) or (C, P) array
+            Converted to the target's dtype and copied.
+        seed : int, Generator, SeedSequence or None
+            As in :meth:`sample`.
+        chains : (C,) ids, optional
+            Ids of the chains, default 0..C-1.
+        warmup : int
+            Steps of warmup. SGLD's preconditioner moves in them, BAOAB begins with more friction,
+            SGHMC adapts nothing.
+
+        Returns
+        -------
+        StochasticState
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a wrong kind or shape, and for a position without a finite log density and gradient.
+        """
+        name = f"{type(self).__name__}.init"
+        return self._init(name, position, checks.seed(name, seed), chains, warmup, None)
+
     def step(
         self, state: StochasticState, *, num_steps: int = 1
     ) -> tuple[StochasticState, dict[str, Array]]:
