@@ -126,7 +126,7 @@ def test_an_activation_that_differs_is_found_before_the_next_layer():
     with pytest.raises(ValueError, match=FUNCTION + expected):
         ours().from_torch(net, x)
     same = nn.Sequential(nn.Linear(4, 3), nn.Softmax(1))
-    with pytest.raises(ValueError, match=FUNCTION + "the model to give .* look behind layer 0"):
+    with pytest.raises(ValueError, match=FUNCTION + "the model to agree .* look behind layer 0"):
         rb.Model([rb.Dense(3)], input_shape=(4,)).from_torch(trained(same), rows_of(5, 4))
 
 
@@ -191,8 +191,8 @@ class Attention(nn.Module):
 @pytest.mark.parametrize(
     ("module", "text"),
     [
-        (Attention, "their like here .*, got 'attend', MultiheadAttention: sample the module"),
-        (lambda: nn.GRUCell(3, 2), "their like here .*, got GRUCell: sample the module"),
+        (Attention, "that Ribbit has .*, got 'attend', MultiheadAttention: sample the module"),
+        (lambda: nn.GRUCell(3, 2), "that Ribbit has .*, got GRUCell: sample the module"),
         (lambda: nn.Sequential(nn.Linear(3, 2), nn.PReLU()), "got '1', PReLU"),
     ],
 )

@@ -184,7 +184,7 @@ def _run(function: str, module: Any, rows: _Array) -> _Run:
             kind = _foreign(part)
             if kind:
                 raise ValueError(
-                    f"[{function}] expected layers that Ribbit has, too (Linear, Conv1d, "
+                    f"[{function}] expected layers that Ribbit has (Linear, Conv1d, "
                     "Conv2d, BatchNorm, LayerNorm, GroupNorm, Embedding, LSTM), got "
                     f"{kind if not name else f'{name!r}, {kind}'}: sample the module itself, by "
                     "torch's gradients in an rb.CallableDensity"
@@ -402,7 +402,7 @@ def _compare(
         own = getattr(layer, "eps", None)
         if isinstance(eps, float) and own is not None and abs(eps - own) > 1e-9 * own:
             raise ValueError(
-                f"[{function}] expected {here}with eps={eps}, as {there} has, got eps={own}"
+                f"[{function}] expected {here}with eps={eps} like {there}, got eps={own}"
             )
         error = _error(model, place.row + 1, theta, rows, source.last.module, known)
         if error is not None and not error <= TOLERANCE:

@@ -47,9 +47,9 @@ class BNNRegressor(RegressorMixin, BNN):
         Sd of the normal prior of every weight, divided by the root of its layer's inputs, and of
         every bias, in standardised units.
     draws : int, optional
-        Draws of each chain, or of a fit (default 1,000). Default for "mclmc": 3,000, or as many as
-        fit into 32 MiB for all chains. Default for other chains: 100 to 250, until R-hat is at most
-        1.03 with 350 effective draws.
+        Draws of each chain, or of a fit (default 1,000). Default for chains: at least 100, until
+        R-hat is at most 1.03 with 350 effective draws, and at most 250. With "mclmc", whose draws
+        cost less, at most 3,000, or as many as fit into 32 MiB for all chains.
     chains : int, default 4
         Number of chains, each started at a network trained for it; members of "ensemble" and
         "swag".

@@ -41,7 +41,8 @@ class HMC(Sampler):
     regression is integrated out if that pays (`marginalize` of :class:`Posterior`). :meth:`sample`
     then moves the other parameters and draws the last layer from its exact conditional distribution
     for every kept draw. States and "lp" concern the moved parameters only, and
-    ``draws.settings["integrated"]`` is set. A given step size, length or mass turns this off.
+    ``draws.settings["integrated"]`` is set. A given step size, length or mass turns this off
+    (``trajectory_length="adapt"`` does not).
 
     Parameters
     ----------

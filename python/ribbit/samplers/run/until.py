@@ -63,8 +63,8 @@ class Converged:
         Smallest number of effective draws, bulk or tail, of any monitored quantity, in all chains
         together.
     at : (N, ...) array, optional
-        Inputs whose predictions are monitored: up to 32 values, else 32 evenly spaced ones.
-        Default: some training inputs and points between them; without data, inputs of
+        Inputs whose predictions are monitored: all if they give up to 32 values, else evenly spaced
+        ones. Default: some training inputs and points between them; without data, inputs of
         ``predict_at``; for a density without predictions, up to 128 parameters.
 
     Raises
