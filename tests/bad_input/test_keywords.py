@@ -97,7 +97,7 @@ CASES = {
     "[MCLMC.sample] unknown batch_size=: use batch_size= in SGLD(...), MCLMC takes all rows": (
         lambda: rb.MCLMC(TARGET).sample(5, batch_size=8)
     ),
-    "[MCLMC.discretization_bias] unknown num_chains=: it is that of the draws": (
+    "[MCLMC.discretization_bias] unknown num_chains=: the draws have it": (
         lambda: rb.MCLMC(TARGET).discretization_bias(DRAWS, num_chains=2)
     ),
     "[NUTS] unknown adapt_step_size=: use step_size='auto' in NUTS(...)": (
@@ -187,7 +187,7 @@ CASES = {
     ),
     "[Converged] unknown min_ess=: use ess=": lambda: rb.Converged(min_ess=400),
     "[load] unknown filename=: use path=": lambda: rb.load(filename="a"),
-    "[load] unknown resume=: load it, then give it to sample(...) to go on": lambda: rb.load(
+    "[load] unknown resume=: load it, then pass it as resume= to sample(...)": lambda: rb.load(
         "a", resume=True
     ),
     "[rhat] unknown mehtod=: did you mean method=?": (

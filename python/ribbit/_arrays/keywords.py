@@ -108,9 +108,9 @@ _OPTION = "use options={{'{0}': ...}} in {1}(...)"
 _HINTS = (
     ("quantiles", "Sampler", "use predict_at= in sample(...), then draws.prediction.quantile(q)"),
     ("quantiles", "BNNRegressor.predict", "use predict_quantiles(X, quantiles)"),
-    ("resume", "load", "load it, then give it to sample(...) to go on"),
+    ("resume", "load", "load it, then pass it as resume= to sample(...)"),
     ("seed", "step", "the state has the seed"),
-    ("chains seed", "discretization_bias", "it is that of the draws"),
+    ("chains seed", "discretization_bias", "the draws have it"),
     ("x value values", "cdf crps log_likelihood", "use y="),
     ("alpha", "interval credible_interval predict_interval", "use coverage= with 1 - alpha"),
     ("alpha", "BNNRegressor.predict", "use interval= with 1 - alpha"),
