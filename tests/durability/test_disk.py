@@ -55,7 +55,9 @@ def test_what_was_drawn_stays_in_memory(tmp_path: Path, deed: object) -> None:
     folder = tmp_path / "run"
     alone = _hmc(posterior()).sample(3000, **CALL)
     target = Meddling(lambda: deed(folder), 700)
-    with pytest.raises(OSError, match=r"expected to write the run in .*the same call resumes") as got:
+    with pytest.raises(
+        OSError, match=r"expected to write the run in .*the same call resumes"
+    ) as got:
         _hmc(target).sample(3000, store=rb.Store(folder, flush_seconds=1e-2), **CALL)
     draws = got.value.draws
     count = draws.positions.shape[1]
