@@ -32,17 +32,15 @@ __all__ = ["HMC"]
 class HMC(Sampler):
     """Hamiltonian Monte Carlo with random trajectory lengths (Duane et al. 1987; Neal 2011).
 
-    Each transition draws a momentum from N(0, M), runs leapfrog steps and accepts the end point
-    with probability min(1, exp(-dH)). Random lengths (Mackenzie 1989) keep every direction moving;
-    a fixed length can leave some directions unmoved for ever. Chains are independent, also in
-    warmup, unless ``trajectory_length="adapt"``.
+    Each transition draws a momentum from N(0, M), makes leapfrog steps and accepts the end point
+    with probability min(1, exp(-dH)). Random lengths (Mackenzie 1989) keep every direction moving.
+    Chains are independent, also in warmup, unless ``trajectory_length="adapt"``.
 
     With default settings, trajectories are one prior sd long on average, and the last layer of a
-    regression is integrated out if that pays (`marginalize` of :class:`Posterior`). :meth:`sample`
-    then moves the other parameters and draws the last layer from its exact conditional distribution
-    for every kept draw. States and "lp" concern the moved parameters only, and
-    ``draws.settings["integrated"]`` is set. A given step size, length or mass turns this off
-    (``trajectory_length="adapt"`` does not).
+    regression is integrated out if that pays (`marginalize` of :class:`Posterior`). Kept draws get
+    that layer from its exact conditional distribution; states and "lp" concern the other parameters
+    only, and ``draws.settings["integrated"]`` is set. A given step size, length or mass turns this
+    off (``trajectory_length="adapt"`` does not).
 
     Parameters
     ----------
@@ -52,32 +50,31 @@ class HMC(Sampler):
         Leapfrog step, for all chains or for each. "auto": found per chain in warmup by dual
         averaging (Hoffman and Gelman 2014, algorithm 5).
     trajectory_length : float or "adapt", optional
-        Mean length in units of position, or of whitened position if there is an inverse mass
-        matrix. A chain makes L = ceil(length / step size) steps on average. Default, without
-        `num_leapfrog_steps`: prior sd * sqrt(temperature) for a unit mass, 1 with an inverse mass
-        matrix. "adapt": one length for all chains, found in warmup by maximizing ChEES (Hoffman,
-        Radul and Sountsov 2021). It needs 2 chains and 20 transitions of warmup, and **draws then
-        depend on the set of chains**. Try it if the posterior is much narrower than its prior, or
-        has directions longer than a prior sd.
+        Mean length, in units of position (whitened by the inverse mass matrix, if there is one). It
+        takes L = ceil(length / step size) steps. Default: prior sd * sqrt(temperature) for a unit
+        mass, 1 with an inverse mass matrix. "adapt": one length for all chains, found in warmup by
+        ChEES (Hoffman, Radul and Sountsov 2021). It needs 2 chains and 20 transitions of warmup,
+        and **draws then depend on the set of chains**. Try it if the posterior is much narrower
+        than its prior, or longer than a prior sd in some directions.
     num_leapfrog_steps : int, optional
-        L itself; excludes `trajectory_length`.
+        L itself, instead of `trajectory_length`.
     randomize_length : bool
-        True: the number of steps of each trajectory is uniform on 1, 2, ..., 2 L. False: always L,
-        as in Izmailov et al. (2021); some directions may then never move.
+        True: each trajectory has a number of steps uniform on 1, 2, ..., 2 L. False: always L, as
+        in Izmailov et al. (2021); some directions may then never move.
     inverse_mass_matrix : (P,) array, "prior" or "adapt", optional
-        Diagonal of the inverse of M. "prior": prior_sd^2 * temperature. "adapt": the variances of
-        each chain in warmup, in Stan's windows. None: ones. If no length is given either, and the
-        weights share no prior sd, None means "prior", or "adapt" if the target has no prior sds.
+        Diagonal of M^-1. "prior": prior_sd^2 * temperature. "adapt": the variances of each chain in
+        warmup, in Stan's windows. None: ones; without a length, if the weights share no prior sd,
+        "prior", or "adapt" if the target has no prior sds.
     step_size_jitter : float
-        Share j in [0, 1). Each draw and chain multiplies its step size by uniform(1 - j, 1 + j).
+        j in [0, 1): each draw and chain multiplies its step size by uniform(1 - j, 1 + j).
     target_accept : float
-        Mean acceptance rate in (0, 1) that "auto" aims for. Higher gives smaller steps.
+        Acceptance rate in (0, 1) that "auto" aims for. Higher gives smaller steps.
     max_num_leapfrog_steps : int, optional
-        Longest trajectory; capped ones are warned of and flagged in the statistic "capped".
-        Default: 100,000. If step size and length are both automatic: 2,048, and L at most 1,024.
+        Longest trajectory, with a warning and the statistic "capped". Default: 100,000, or 2,048 (L
+        at most 1,024) if step size and length are both automatic.
     divergence_threshold : float
-        Energy error above which a transition is flagged as diverging. A trajectory whose momentum
-        is no longer finite ends early; "n_steps" counts the steps made.
+        Energy error above which a transition is flagged as diverging. A trajectory with an infinite
+        or NaN momentum ends early.
 
     Raises
     ------
@@ -202,10 +199,9 @@ class HMC(Sampler):
         seed : int, Generator, SeedSequence or None
             64-bit key of all random numbers.
         chains : (C,) ids, optional
-            Ids of the chains, default 0..C-1.
+            Default 0..C-1.
         warmup : int
-            Transitions in which :meth:`step` adapts the options "auto" (at least 1 transition) and
-            "adapt" (at least 20).
+            Transitions in which :meth:`step` adapts: at least 1 for "auto", 20 for "adapt".
 
         Returns
         -------
@@ -214,8 +210,7 @@ class HMC(Sampler):
         Raises
         ------
         TypeError, ValueError
-            For a wrong type or shape, or if a position, its log density or its gradient is not
-            finite. The message names the chain, and the parameter if it is known.
+            For a wrong type or shape, or a position without a finite log density and gradient.
         """
         name = "HMC.init"
         return self._init(name, position, checks.seed(name, seed), chains, warmup, None)

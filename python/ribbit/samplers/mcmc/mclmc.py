@@ -44,10 +44,9 @@ class MCLMC(Sampler):
 
     The default form has no accept step, so it is biased: larger steps make larger energy errors and
     a larger bias. With the defaults, of 40 directions of a Gaussian whose sds differ ten-fold, the
-    narrowest is 16 % too wide. ``draws.summary()`` shows the variance of the energy error per
-    parameter, and :meth:`discretization_bias` estimates the bias of a run. ``adjusted=True``
-    accepts or rejects trajectories of random length by their energy error (Robnik, Cohn-Gordon and
-    Seljak 2025), which is exact.
+    narrowest is 16 % too wide. :meth:`discretization_bias` estimates the bias of a run.
+    ``adjusted=True`` accepts or rejects trajectories of random length by their energy error
+    (Robnik, Cohn-Gordon and Seljak 2025), which is exact.
 
     A step costs one gradient, and consecutive steps hardly differ. So :meth:`sample` has other
     defaults: ``thin=20``, and a warmup of as many steps as the draws take, at least 10,000. With
@@ -60,9 +59,9 @@ class MCLMC(Sampler):
     adjusted : bool
         Accept or reject trajectories.
     desired_energy_var : float, (float, float) or "auto"
-        Variance of the energy error of a step divided by the number of parameters P; sets the step
-        size, and with it the bias. Two numbers: at the start (larger, to find better modes) and at
-        the end of warmup. "auto": (0.5, 0.02), times (1250 / P)^2 if P > 1,250, because small
+        Variance of a step's energy error divided by the number of parameters P. It sets the step
+        size, and with it the bias. Two numbers: at the start of warmup (larger, to find better
+        modes) and at its end. "auto": (0.5, 0.02), times (1250 / P)^2 if P > 1,250, because small
         biases of many weights add up. Ignored if adjusted.
     step_limit : float, None or "auto"
         Largest step that warmup may choose, in decoherence lengths, from 80 % of warmup on. "auto":
@@ -75,19 +74,18 @@ class MCLMC(Sampler):
         "auto": the root of the summed variances of a chain's positions in warmup.
     inverse_mass_matrix : (P,) array, "auto", "layers", "inputs", "prior" or "adapt", optional
         Squared scales by which parameters are divided. None: ones. "prior": the variance of the
-        tempered prior. "adapt": the variances of each chain in warmup. "layers": one scale for each
-        array of weights or biases, found per chain in warmup from its positions and gradients.
-        "inputs": as "layers", and for each layer of up to 64 inputs also a matrix, shared by its
-        units, that whitens their weights. It is found in the first 60 % of warmup. It needs
-        ``adjusted=False`` and the target's ``parameter_blocks`` (a posterior in host memory).
-        "auto": None if adjusted, if a step or length is given, or if the target has no
-        ``parameter_groups``. Else "layers", or "inputs" if possible and the target's
-        ``noise_floor`` is at least 0.05, as for ``HeteroscedasticGaussian(min_sd=0.05)``. With a
-        lower floor "inputs" predicts most rows better and outliers worse.
+        tempered prior. "adapt": the variances of each chain in warmup. "layers": a scale per chain
+        for each array of weights or biases, from positions and gradients in warmup. "inputs": as
+        "layers", with a matrix that whitens the weights of each layer of up to 64 inputs. It is
+        found in the first 60 % of warmup, for a posterior in host memory and ``adjusted=False``.
+        "auto": None if adjusted, if a step or length is given, or without ``parameter_groups``.
+        Else "layers", or "inputs" if possible and the target's ``noise_floor`` is at least 0.05, as
+        for ``HeteroscedasticGaussian(min_sd=0.05)``. With a lower floor "inputs" predicts most rows
+        better and outliers worse.
     integrator : {"leapfrog", "mclachlan"}
         "mclachlan" takes two gradients per step, and steps more than twice as long.
     target_accept : float
-        Mean acceptance rate in (0, 1) of adjusted chains.
+        Acceptance rate in (0, 1) that adjusted chains aim for.
     max_num_leapfrog_steps : int
         Longest adjusted trajectory; the statistic "capped" flags those that reach it.
     divergence_threshold : float
@@ -235,10 +233,9 @@ class MCLMC(Sampler):
         seed : int, Generator, SeedSequence or None
             64-bit key of all random numbers.
         chains : (C,) ids, optional
-            Ids of the chains, default 0..C-1.
+            Default 0..C-1.
         warmup : int
-            Steps in which :meth:`step` adapts the options "auto" and "adapt", at least 100. If
-            adjusted: transitions, at least 20.
+            Steps in which :meth:`step` adapts, at least 100. If adjusted: transitions, at least 20.
 
         Returns
         -------
@@ -247,8 +244,7 @@ class MCLMC(Sampler):
         Raises
         ------
         TypeError, ValueError
-            For a wrong type or shape, or if a position, its log density or its gradient is not
-            finite. The message names the chain.
+            For a wrong type or shape, or a position without a finite log density and gradient.
         """
         name = "MCLMC.init"
         return self._init(name, position, checks.seed(name, seed), chains, warmup, None)

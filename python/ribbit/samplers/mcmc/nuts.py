@@ -184,10 +184,10 @@ class NUTS(Sampler):
         seed : int, Generator, SeedSequence or None
             64-bit key of all random numbers.
         chains : (C,) ids, optional
-            Ids of the chains, default 0..C-1.
+            Default 0..C-1.
         warmup : int
-            Transitions in which :meth:`step` adapts. At least 1 for a step size of "auto", at least
-            20 for a mass of "adapt".
+            Transitions in which :meth:`step` adapts: at least 1 for a step size of "auto", 20 for a
+            mass of "adapt".
 
         Returns
         -------
@@ -196,8 +196,7 @@ class NUTS(Sampler):
         Raises
         ------
         TypeError, ValueError
-            For a wrong type or shape, or if a position, its log density or its gradient is not
-            finite. The message names the chain, and the parameter if it is known.
+            For a wrong type or shape, or a position without a finite log density and gradient.
         """
         name = "NUTS.init"
         return self._init(name, position, checks.seed(name, seed), chains, warmup, None)
