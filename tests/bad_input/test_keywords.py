@@ -187,7 +187,7 @@ CASES = {
     ),
     "[Converged] unknown min_ess=: use ess=": lambda: rb.Converged(min_ess=400),
     "[load] unknown filename=: use path=": lambda: rb.load(filename="a"),
-    "[load] unknown resume=: load it, then pass it as resume= to sample(...)": lambda: rb.load(
+    "[load] unknown resume=: load it, then resume it with sample(...)": lambda: rb.load(
         "a", resume=True
     ),
     "[rhat] unknown mehtod=: did you mean method=?": (
@@ -253,7 +253,7 @@ def test_an_import_gives_the_name_here() -> None:
 def test_values_give_the_name_here() -> None:
     with pytest.raises(ValueError, match="got str 'minimal_norm': use 'mclachlan'"):
         rb.MCLMC(TARGET, integrator="minimal_norm")
-    with pytest.raises(TypeError, match=r"the order is auroc\(label, score\)$"):
+    with pytest.raises(TypeError, match=r"expected auroc\(label, score\), got them in the other order"):
         rb.metrics.auroc([0.1, 0.9], [0, 1])
     with pytest.raises(TypeError, match=r"got float 1\.0: for example rb\.Normal\(1\.0\)$"):
         rb.Posterior(MODEL, X, Y, prior=1.0, likelihood=rb.Gaussian(0.1))

@@ -108,7 +108,7 @@ _OPTION = "use options={{'{0}': ...}} in {1}(...)"
 _HINTS = (
     ("quantiles", "Sampler", "use predict_at= in sample(...), then draws.prediction.quantile(q)"),
     ("quantiles", "BNNRegressor.predict", "use predict_quantiles(X, quantiles)"),
-    ("resume", "load", "load it, then pass it as resume= to sample(...)"),
+    ("resume", "load", "load it, then resume it with sample(...)"),
     ("seed", "step", "the state has the seed"),
     ("chains seed", "discretization_bias", "the draws have it"),
     ("x value values", "cdf crps log_likelihood", "use y="),
