@@ -1,4 +1,4 @@
-"""Faults of the native core: each changes the right draws, and the shipped core has none."""
+"""Faults of the native core: each changes the draws that it should; the shipped core has none."""
 
 import functools
 from pathlib import Path
