@@ -94,16 +94,32 @@ html_title = f"Ribbit {release}"
 html_static_path = ["_static"]
 html_css_files = ["ribbit.css"]
 html_js_files = ["ribbit.js"]
+html_search_scorer = str(HERE / "_templates" / "scorer.js")
 html_copy_source = False
 html_show_sourcelink = False
+html_favicon = "_static/logo.svg"
+# Pages with wide tables have the whole width, the home page too.
+WIDE = (
+    "aarch64|benchmarks|digits|effective|ensemble_starts|gpu_paper|gpu_report|izmailov|mclmc|"
+    "measurements|parallel_costs|platforms|results|roofline|scaling|shapes|sklearn_defaults"
+)
+html_sidebars = {name: [] for name in ["index", *(f"developer/{page}" for page in WIDE.split("|"))]}
 html_theme_options = {
+    "logo": {
+        "image_light": "_static/logo.svg",
+        "image_dark": "_static/logo_dark.svg",
+        "text": "Ribbit",
+        "alt_text": "",  # the text says it
+    },
+    "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
-    "secondary_sidebar_items": ["page-toc"],
+    "header_links_before_dropdown": 4,
+    "secondary_sidebar_items": {"**": ["page-toc"], **dict.fromkeys(html_sidebars, [])},
     "footer_start": ["copyright"],
     "footer_end": [],
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
-    "show_prev_next": False,
+    "show_prev_next": True,
 }
 mathjax_path = "mathjax/tex-chtml.js"
 MATHJAX = ("tex-chtml.js", "output/chtml/fonts", "a11y", "sre")  # a menu may ask for the last two
