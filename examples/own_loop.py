@@ -1,40 +1,63 @@
-"""A sampler of your own around init and step
-==========================================
+"""Write your own sampling loop
+============================
 
-``python examples/own_loop.py``
+``sample`` runs the whole loop for you. If you need a loop of your own, for instance to stop on a
+condition or to keep a running mean and no draws, call ``init`` and ``step``. A step never changes
+its argument, so you can keep a state, compare it or return to it.
 
-``step`` is pure: it never changes its argument, so a state can be kept, compared or gone back to.
+Run it with ``python examples/own_loop.py``. It takes some seconds.
 """
 
-from __future__ import annotations
-
+import matplotlib.pyplot as plt
 import numpy as np
 
 import ribbit as rb
 
+STEPS = 400
 
-def main(num_draws: int = 300) -> dict[str, float]:
-    x, y = rb.datasets.toy_regression(100, seed=0)
-    target = rb.Posterior(
-        rb.mlp(1, (20,), 1, activation="tanh"),
-        x,
-        y,
-        prior=rb.Normal(1.0),
-        likelihood=rb.Gaussian(),
-    )
-    hmc = rb.HMC(target, step_size=2e-3, num_leapfrog_steps=100)
-    state = hmc.init(target.init(seed=0, chains=2), seed=0)
-    total, count, rates = np.zeros(len(x)), 0, []
-    for draw in range(num_draws):
-        state, info = hmc.step(state)
-        rates.append(info["acceptance_rate"])
-        if draw >= num_draws // 2:  # keep a running mean only: no draws in memory
-            total += target.model.apply(state.position[:, : target.model.dim], x).mean(axis=0)[:, 0]
-            count += 1
-    error = float(np.sqrt(np.mean((total / count - y.reshape(-1)) ** 2)))
-    print(f"acceptance {np.mean(rates):.2f}, RMSE on the data {error:.3f}")
-    return {"acceptance": float(np.mean(rates)), "rmse": error}
+# %%
+# The target is a network of 20 tanh units, with a noise standard deviation that is learned.
 
+x, y = rb.datasets.toy_regression(100, seed=0)
+target = rb.Posterior(
+    rb.mlp(1, (20,), 1, activation="tanh"), x, y, prior=rb.Normal(1.0), likelihood=rb.Gaussian()
+)
 
-if __name__ == "__main__":
-    main()
+# %%
+# The state holds the positions of two chains. Each ``step`` makes one trajectory of 100 leapfrog
+# steps and returns the new state, with facts such as the acceptance rate.
+
+hmc = rb.HMC(target, step_size=2e-3, num_leapfrog_steps=100)
+state = hmc.init(target.init(seed=0, chains=2), seed=0)
+total, count = np.zeros(len(x)), 0
+rates, values = [], []
+for step in range(STEPS):
+    state, info = hmc.step(state)
+    rates.append(info["acceptance_rate"])
+    values.append(state.logdensity)
+    if step >= STEPS // 2:  # the first half is warmup
+        weights = state.position[:, : target.model.dim]
+        total += target.model.apply(weights, x).mean(axis=0)[:, 0]
+        count += 1
+acceptance = float(np.mean(rates))
+print(f"acceptance {acceptance:.2f}")
+
+# %%
+# The running mean is the posterior mean of the function at the data. The log density shows the
+# warmup: both chains climb to the same level and stay there.
+
+mean = total / count
+rmse = float(np.sqrt(np.mean((mean - y.reshape(-1)) ** 2)))
+print(f"RMSE on the data {rmse:.3f}")
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+left.plot(np.array(values), lw=1, label=["chain 1", "chain 2"])
+left.set(xlabel="step", ylabel="log density")
+left.set_ylim(np.quantile(values, 0.02) - 10)
+left.legend(frameon=False)
+order = np.argsort(x[:, 0])
+right.plot(x, y, ".", color="0.5", label="data")
+right.plot(x[order], mean[order], label="running mean")
+right.set(xlabel="x", ylabel="y")
+right.legend(frameon=False)
+figure.savefig("own_loop.png", dpi=120)
