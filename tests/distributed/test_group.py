@@ -240,7 +240,7 @@ MISTAKES: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "warmup": (
         lambda group: rb.HMC(posterior(group)).sample(2, save_warmup=group.rank == 1, warmup=3),
-        "same keep warmup",
+        "same save warmup",
     ),
     "limits": (
         lambda group: rb.HMC(posterior(group)).sample(
