@@ -146,7 +146,7 @@ def test_noise_is_of_the_kind_that_was_asked_for() -> None:
     stepped = regressor().fit(x, np.round(y / 300.0)).posterior_.likelihood
     width = np.round(y / 300.0).std()
     assert stepped.min_sd == pytest.approx(1.0 / width / 12.0**0.5)
-    with pytest.raises(ValueError, match="one known sd"):
+    with pytest.raises(ValueError, match="one sd for each"):
         regressor(noise=20.0).fit(x, np.stack([y, 2 * y], axis=1))
     two = np.stack([y, 50 * y], axis=1)
     each = regressor(noise="constant").fit(x, two)
