@@ -1,4 +1,4 @@
-"""What a user waits for: ``python -m benchmarks.effective --problem P --entry E --seeds 0-9``.
+"""Time to convergence: ``python -m benchmarks.effective --problem P --entry E --seeds 0-9``.
 
 Gradients and seconds from cold until converged draws are there, in function space and with nothing
 set by hand, of Ribbit's samplers and of its rivals; where chains stay in their modes, the test NLL

@@ -325,7 +325,9 @@ def page(lines: list[Line], command: str, picture: str = "") -> str:
         + likelihoods(lines)
         + (f"\n![{picture}]({picture})\n" if picture else "")
     )
-    return markdown("What a user waits for", preamble, tables(lines), facts(lines, command))
+    return markdown(
+        "Time to convergence with default settings", preamble, tables(lines), facts(lines, command)
+    )
 
 
 def write(path: Path, lines: list[Line], command: str) -> None:

@@ -219,7 +219,7 @@ def page(found: Sequence[Counts]) -> str:
     if disassembler() is None:
         source = "PTX alone (no nvdisasm here): instructions are PTX's, not the machine's"
     lines = [
-        "# The device's workloads, by count",
+        "# GPU workloads by count",
         "",
         "Written by `python -m benchmarks.paper --write`. **By count, not measured.** A time in "
         "these tables is a model's; what an H200 took is in [GPU report]"

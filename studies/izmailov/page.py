@@ -127,7 +127,7 @@ def head(found: dict[str, dict[str, Any]]) -> list[str]:
     """Introduction, settings and the table of outcomes."""
     size = LAPTOP
     numbers = {name: getattr(size, name) for name in ("rows", "tests", "warmup", "draws", "chains")}
-    out = ["# A study made again: what posteriors of networks are like", ""]
+    out = ["# A study repeated: properties of posteriors of networks", ""]
     out += [*wrapped(f"Written by `{COMMAND}`. {INTRODUCTION}"), ""]
     out += [*wrapped(STATISTICS.format(splits=len(size.splits))), ""]
     out += ["| set by hand | to |", "|---|---|"]

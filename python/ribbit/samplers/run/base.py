@@ -50,7 +50,7 @@ STARTS: dict[str, Any] = {}
 
 
 class Sampler(ABC):
-    """Base class of the MCMC samplers, with their common :meth:`sample` and :meth:`start`.
+    """Base class of the MCMC samplers, with their common ``sample`` and ``start``.
 
     Examples
     --------
