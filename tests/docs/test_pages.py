@@ -20,14 +20,18 @@ pytestmark = pytest.mark.skipif(not (DOCS / "conf.py").is_file(), reason="needs 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
 def test_a_page_runs_and_prints_what_it_shows(page, tmp_path, monkeypatch):
+    pyplot = None
     if any("matplotlib" in block.needs for block in pages.blocks(page)):
         pytest.importorskip("matplotlib").use("Agg")
+        pyplot = pytest.importorskip("matplotlib.pyplot")
     monkeypatch.chdir(tmp_path)
     threads = rb._arrays.threads.num_threads()
     try:
         _, missing = pages.run(page)
     finally:
         rb.set_num_threads(threads)
+        if pyplot is not None:
+            pyplot.close("all")
     if missing:
         pytest.skip(f"the rest of the page ran; needs {', '.join(missing)}")
 

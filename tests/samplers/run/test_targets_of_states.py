@@ -176,5 +176,5 @@ def test_sizes_that_errors_name_are_the_users():
     with pytest.raises(ValueError, match=rf"got shape \(4, 2, {whole}\): .*draws.positions"):
         free.sample(2, init=draws.positions)
     for given in ({"step_size": 0.01}, {"inverse_mass_matrix": "adapt"}):
-        with pytest.raises(ValueError, match="one integrates the last layer out"):
+        with pytest.raises(ValueError, match="the two samplers integrates the last layer out"):
             rb.HMC(target, num_leapfrog_steps=3, **given).sample(2, resume=draws)

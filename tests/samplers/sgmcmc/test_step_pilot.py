@@ -164,7 +164,7 @@ def test_refusals():
             make(target(), step_size="adapt", batch_size=25)
         sampler = make(target(), step_size="auto", batch_size=25)
         given = make(target(), step_size=1e-4, batch_size=25).init(np.zeros((2, DIM)))
-        with pytest.raises(ValueError, match=r"step size that a pilot found, got none"):
+        with pytest.raises(ValueError, match="step size that pilot runs found, got none"):
             sampler.step(given)
         two = dataclasses.replace(given, step_size=np.array([1e-4, 2e-4]))
         with pytest.raises(ValueError, match="got several"):

@@ -207,8 +207,8 @@ class Sampler(ABC):
             End the run after the step in which this time since the call is over.
         store : path or Store, optional
             Folder for draws and a checkpoint, written during the run; ``draws.positions`` is read
-            from there. The same call again resumes an interrupted run, bit-identically. Needs ``pip
-            install "ribbit[store]"``.
+            from there. The same call again resumes an interrupted run, bit-identically. Needs
+            zarr (extra ``store``).
         executor : object with submit, or callable, optional
             Workers that move groups of chains, with bit-identical draws:
             ``concurrent.futures.ProcessPoolExecutor``, loky's, ``dask_client.get_executor()`` or
