@@ -132,7 +132,7 @@ def test_to_datatree_names_the_extra(draws, monkeypatch):
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(ImportError, match="arviz-base>=0.8"):
+    with pytest.raises(ImportError, match=r"arviz-base>=0\.8"):
         draws.to_datatree()
 
 
