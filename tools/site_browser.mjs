@@ -1,11 +1,10 @@
-// Pages of the built site in a browser: what axe finds, what is wider than the window, what would
-// be fetched from elsewhere, whether the keyboard reaches the page; and pictures.
+// Pages of the built site in a browser: findings of axe, content wider than the window, requests to
+// other hosts, the keyboard, the first results of searches; and pictures.
 //
 //   npm install --prefix build/browser puppeteer-core axe-core
 //   NODE_PATH=build/browser/node_modules node tools/site_browser.mjs build/site build/pictures
 //
-// CHROMIUM names the browser, /usr/bin/chromium where it is not set. Exits with 1 where something
-// was found.
+// CHROMIUM names the browser, /usr/bin/chromium by default. Exits with 1 if it finds something.
 import { mkdirSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join, resolve } from "node:path";
@@ -17,10 +16,18 @@ const puppeteer = load("puppeteer-core");
 const axe = load.resolve("axe-core/axe.min.js");
 
 const PAGES = [
-  "index", "start/outcome", "guide/convergence", "guide/coming_from", "methods/hmc", "methods/baoab",
-  "gallery/index", "gallery/regression_bands", "gallery/cold_posteriors", "api/generated/ribbit.HMC",
-  "api/c", "developer/izmailov", "developer/platforms", "developer/ensemble_starts", "developer/results", "developer/effective",
-  "source/tests/gates/test_conjugate.py",
+  "index", "start/index", "start/first_model", "start/outcome", "guide/index", "guide/uncertainty",
+  "guide/regression", "guide/classification", "guide/torch", "guide/troubleshooting",
+  "guide/comparison", "guide/features", "methods/index", "methods/hmc", "methods/baoab",
+  "gallery/index", "gallery/regression_bands", "gallery/cold_posteriors", "api/index",
+  "api/generated/ribbit.HMC", "api/c", "developer/index", "developer/izmailov",
+  "developer/platforms", "developer/results", "developer/effective", "developer/benchmarks",
+  "about/changelog", "source/tests/gates/test_conjugate.py",
+];
+// Words of readers; a page for users is among the first results of each.
+const SEARCHES = [
+  "uncertainty", "classification", "multiclass", "credible interval", "tutorial",
+  "troubleshooting", "variational inference", "prior", "regression",
 ];
 const WIDTHS = [1280, 400];
 const SCHEMES = ["light", "dark"];
@@ -83,6 +90,19 @@ for (const name of PAGES) {
       await page.close();
     }
   }
+}
+for (const words of SEARCHES) {
+  const page = await browser.newPage();
+  const search = pathToFileURL(join(site, "search.html"));
+  search.searchParams.set("q", words);
+  await page.goto(search.href, { waitUntil: "load" });
+  const links = "#search-results li > a";
+  await page.waitForSelector(links, { timeout: 10000 }).catch(() => null);
+  const first = await page.$$eval(links, (all) => all.slice(0, 3).map((a) => a.getAttribute("href")));
+  if (!first.some((link) => /^(start|guide|methods)\//.test(link))) {
+    say("a search for", words, "finds first", ...first);
+  }
+  await page.close();
 }
 await browser.close();
 console.log(found ? `${found} found` : "nothing found");
