@@ -86,6 +86,7 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "copyfile_regex": r"index\.rst",  # our own index: topic groups
     "minigallery_sort_order": "pictures.place",
+    "remove_config_comments": True,
     "default_thumb_file": str(HERE / "_static" / "program.png"),
     "write_computation_times": False,  # a page that would load its table from a network
 }

@@ -1,16 +1,17 @@
-"""Sentiment of sequences with a CNN-LSTM
-======================================
+"""Sentiment of short texts, with calibration
+==========================================
 
-``python examples/cnn_lstm_text.py``
+A network with convolutions and an LSTM reads sequences of words and says whether they are positive.
+A single trained network is too sure of itself, MC dropout less, and SGLD is best calibrated in
+the full run. The page shows accuracy, negative log likelihood (NLL) and calibration error (ECE),
+with a reliability diagram for each.
 
-A trained network beside MC dropout and SGLD: accuracy, negative log likelihood and calibration on
-held-out sequences, and cnn_lstm_text.png with a reliability diagram of each.
+The sequences are generated: most words mean nothing, thirty are good, thirty are bad, and "not"
+reverses the next word. The label is random with a known probability, so the first row of the table
+is the best possible result. For data of your own, give an .npz file with tokens x_train and x_test
+(N, T) and labels y_train and y_test. The page shows the short run (``--quick``)::
 
-The sequences are generated. Most words say nothing, thirty are good (+1), thirty bad (-1), and
-"not" turns the word behind it around; the label is 1 with probability 1 / (1 + exp(-1.5 * sum)), so
-that even the law that made the data errs now and then: its row of the table is the best there is.
-Another set comes with ``--data FILE``: an .npz file with x_train and x_test, tokens (N, T), and
-y_train and y_test.
+    python examples/cnn_lstm_text.py --data FILE
 """
 
 from __future__ import annotations
@@ -30,6 +31,11 @@ PAD, NOT, VOCABULARY = 0, 1, 200
 GOOD, BAD = range(2, 32), range(32, 62)
 
 
+# %%
+# The sequences
+# -------------
+
+
 def sentences(rows: int, length: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Tokens (N, length), padded in front, their labels, and the probability of label 1."""
     rng = np.random.default_rng(seed)
@@ -43,6 +49,13 @@ def sentences(rows: int, length: int, seed: int = 0) -> tuple[np.ndarray, np.nda
     return tokens, (rng.uniform(size=rows) < chance).astype(int), chance
 
 
+# %%
+# Fit, predict, compare
+# ---------------------
+# MC dropout needs dropout layers in the network. SGLD starts at the trained network. The embedding
+# has a prior of its own, which is wider.
+
+
 def main(
     folder: str | Path = ".", data: str | Path | None = None, *, quick: bool = False
 ) -> dict[str, dict[str, float]]:
@@ -52,7 +65,7 @@ def main(
     if data is None:
         x, y, _ = sentences(rows, length, seed=0)
         x_test, y_test, chance = sentences(2_000, length, seed=1)
-        probs["the law itself"] = chance
+        probs["best possible"] = chance
         vocabulary = VOCABULARY
     else:
         with np.load(data) as file:
@@ -128,3 +141,8 @@ if __name__ == "__main__":
     parser.add_argument("--folder", default=".", help="where the picture goes")
     parser.add_argument("--quick", action="store_true", help="few sequences, seconds")
     main(**vars(parser.parse_args()))
+
+# %%
+# This is the short run. In the full run, with 8,000 sequences of 40 words, all methods have the
+# same accuracy, 0.78. Their calibration errors are 0.17 for one network, 0.13 for MC dropout and
+# 0.02 for SGLD (:doc:`/developer/results`).

@@ -1,16 +1,15 @@
-"""Digits shown to networks that know garments
-===========================================
+"""Detect images of an unknown kind
+================================
 
-``python examples/out_of_distribution.py``
+A network learns to tell ten kinds of images apart, and then sees images of other kinds. Two numbers
+can give the strange images away: the entropy of the predicted probabilities, and the mutual
+information, which is the part of the entropy that more data would remove. The page compares both
+for three methods by the area under the ROC curve (AUROC): 1 is perfect, 0.5 is chance.
 
-LeNet-5 is trained on Fashion-MNIST by three methods and asked about MNIST. Two scores tell the
-strange images from the known ones: the entropy of the predictive distribution, and the mutual
-information of label and weights, which is the part of it that more data would remove. Prints the
-area under the ROC curve (AUROC) of both and writes out_of_distribution.png, their histograms.
+Here all images are generated, and the run is short. For garments against digits, give the files of
+Fashion-MNIST and MNIST (folders of IDX files or .npz files)::
 
-``--data`` is Fashion-MNIST and ``--other`` the strange images, each as fashion_mnist.py beside this
-file reads them (a folder of IDX files or an .npz file). Generated images stand in for what is
-absent: the strange ones are of other classes.
+    python examples/out_of_distribution.py --data FASHION --other MNIST
 """
 
 from __future__ import annotations
@@ -27,6 +26,13 @@ from fashion_mnist import arguments, fits, images, read, stand_in
 import ribbit as rb
 
 SCORES = {"entropy": "predictive entropy", "mutual_information": "mutual information"}
+
+
+# %%
+# Fit, predict, compare
+# ---------------------
+# The functions for data and fits come from the example :doc:`fashion_mnist`. A prediction has
+# ``entropy`` and ``mutual_information`` for each image, both in nats.
 
 
 def main(
@@ -83,3 +89,13 @@ if __name__ == "__main__":
     parser.add_argument("--other", help="the strange images, for example MNIST")
     given = parser.parse_args()
     main(given.folder, given.data, given.other, rows=given.rows, quick=given.quick)
+
+# %%
+# What it shows
+# -------------
+# Each histogram compares known images with strange ones. The two colours separate better with a
+# higher AUROC. The images here are generated and few, so the numbers do not rank the methods.
+#
+# On real data, 3,000 garments of Fashion-MNIST and digits of MNIST, mutual information was the
+# better score for all three methods: 0.95 to 0.98, against 0.86 to 0.88 for the entropy
+# (:doc:`/developer/results`).

@@ -1,26 +1,17 @@
-"""Weights that can go
-===================
+"""Which weights does a network need?
+==================================
 
-``python examples/weight_pruning.py``
+Bayes by Backprop learns a mean and a standard deviation for each weight. If a mean is small
+compared with its standard deviation, the weight can be set to zero. On small images of digits, 95 %
+of the weights can go without a loss of accuracy, while an ordinary network loses a quarter of its
+accuracy at 90 %.
 
-Bayes by Backprop gives every weight a mean and a standard deviation. Blundell et al. (2015, "Weight
-uncertainty in neural networks", section 5.1) sort the weights by ``|mu| / sigma`` and set the
-lowest to zero: on MNIST 95 % of them went at almost no loss. Here it is done to a 64-100-100-10
-network on 1,200 of scikit-learn's digits, without training again afterwards, beside two controls:
-the same fit pruned by ``|mu|`` alone, and a plain network (MAP) pruned by ``|w|``.
+The idea is from Blundell et al. (2015, "Weight uncertainty in neural networks", section 5.1). The
+network has two hidden layers of 100 units and learns 1,200 digits. After pruning it is not trained
+again. There are two controls: the same fit pruned by the size of the mean alone, and an ordinary
+network (MAP) pruned by the size of its weights.
 
-What is seen: by ``|mu| / sigma`` 95 % go at no loss that could be told from none, and 98 % at seven
-hundredths of accuracy. By ``|mu|`` alone it falls sooner: a small mean that is sure counts, a large
-one that is not does not. A plain network of the same prior is as good when whole and has lost a
-quarter at 90 %: nothing asked in training which weights matter, while the KL term of Bayes by
-Backprop charges for each. The histogram says how it is possible: few ratios are above 1, 0
-decibels. The hump at -4 is of weights into hidden units, nearly all below zero: they hold units off
-whose outgoing weights are back at the prior. Both may go together.
-
-Batches and learning rate of the plain network are defaults, as is the rate of Bayes by Backprop.
-Set by hand: the prior N(0, 1), batches of 128 for both, the epochs, and cosine schedules. The bound
-rises by some hundredths a row until the end, since sds of 17,510 weights grow slowly from 0.05
-towards 1; `BBB` warns of it.
+Run it with ``python examples/weight_pruning.py``. It needs scikit-learn and takes half a minute.
 """
 
 from __future__ import annotations
@@ -40,6 +31,11 @@ KEPT = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02, 0.01)  # shares of the weights
 RULES = ("fit, by |mu| / sigma", "fit, by |mu|", "plain network, by |w|")
 ROWS = 1200
 MODEL = rb.Model([rb.Flatten(), *rb.mlp(64, (100, 100), 10).layers], input_shape=(8, 8, 1))
+
+
+# %%
+# Data and pruning
+# ----------------
 
 
 def data(seed: int) -> tuple[np.ndarray, ...]:
@@ -66,6 +62,13 @@ def accuracy(target: rb.Posterior, weights: np.ndarray, x: np.ndarray, y: np.nda
     return rb.metrics.accuracy(y, (p / p.sum(-1, keepdims=True)).mean(0))
 
 
+# %%
+# The fits
+# --------
+# The standard deviations of 17,510 weights start at 0.05 and grow slowly towards that of the prior.
+# So the objective of Bayes by Backprop still rises a little at the end of the fit.
+
+
 def curves(seed: int, scale: float) -> tuple[dict[str, list[float]], np.ndarray]:
     """Accuracies at each share for each rule, and |mu| / sigma (P,), of one split and fit."""
     x, y, x_test, y_test = data(seed)
@@ -82,6 +85,11 @@ def curves(seed: int, scale: float) -> tuple[dict[str, list[float]], np.ndarray]
     ):
         table[name] = [accuracy(target, pruned(weights, score, k), x_test, y_test) for k in KEPT]
     return table, ratio
+
+
+# %%
+# The comparison
+# --------------
 
 
 def main(folder: str | Path = ".", scale: float = 1.0) -> dict[str, np.ndarray]:
@@ -116,3 +124,15 @@ def main(folder: str | Path = ".", scale: float = 1.0) -> dict[str, np.ndarray]:
 
 if __name__ == "__main__":
     main()
+
+# %%
+# What it shows
+# -------------
+# Sorted by ``|mu| / sigma``, 95 % of the weights can go without a visible loss, and at 98 % the
+# accuracy falls by 0.07. Sorted by ``|mu|`` alone, accuracy falls sooner: a small mean matters if
+# it is certain. The ordinary network is as accurate with all its weights and loses a quarter at 90
+# %. Its training never asks which weights matter, but Bayes by Backprop pays for each weight
+# through the Kullback-Leibler term of its objective.
+#
+# The histogram shows why it works: few weights have a ratio above 1 (0 decibels). The hump at -4
+# decibels has weights into hidden units that are switched off.
