@@ -1,7 +1,8 @@
-"""The site builds without a warning and is whole; some minutes where its gallery is run."""
+"""The site builds without a warning and is complete; some minutes with the gallery."""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -13,7 +14,34 @@ from tests.support.paths import ROOT
 from tools.site_links import faults
 
 pytestmark = pytest.mark.slow
+USERS = ("start/", "guide/", "methods/")
 ABI = ROOT / "tests" / "embedding" / "abi.txt"
+# Readers search for these, and a page for users has them.
+SEARCHES = (
+    "uncertainty",
+    "classification",
+    "multiclass",
+    "credible interval",
+    "tutorial",
+    "troubleshooting",
+    "variational inference",
+)
+
+
+def pages_with(index: str, words: str) -> set[str]:
+    """Return the pages for users that have all words in their title or text."""
+    from sphinx.search.en import SearchEnglish
+
+    found = json.loads(index.removeprefix("Search.setIndex(").removesuffix(")"))
+    stem = SearchEnglish({}).stem
+    pages = {i for i, name in enumerate(found["docnames"]) if name.startswith(USERS)}
+    for word in words.split():
+        have: set[int] = set()
+        for terms in (found["terms"], found["titleterms"]):
+            places = terms.get(stem(word), [])
+            have |= set(places) if isinstance(places, list) else {places}
+        pages &= have
+    return {found["docnames"][i] for i in pages}
 
 
 @pytest.mark.parametrize("gallery", ["shown", "run"])  # .ci/run has the first: a minute less
@@ -25,7 +53,10 @@ def test_the_site_builds(tmp_path: Path, gallery: str) -> None:
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     site = tmp_path / "site"
     assert faults(site) == []
-    assert "energy_efficiency" in (site / "searchindex.js").read_text()
+    index = (site / "searchindex.js").read_text()
+    assert [words for words in SEARCHES if not pages_with(index, words)] == []
+    assert pages_with(index, "uncertainty") >= {"guide/uncertainty"}
+    assert pages_with(index, "unfindable") == set()
     bands = (site / "gallery" / "regression_bands.html").read_text()
     assert ("regression_bands_001.png" in bands) == (gallery == "run")
     shown = (site / "gallery" / "torch_resnet.html").read_text()
