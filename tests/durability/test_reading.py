@@ -128,7 +128,7 @@ def test_predictions_in_place_of_weights(tmp_path: Path) -> None:
 
 
 def test_no_half_draw_while_it_goes_on(tmp_path: Path) -> None:
-    counts = read_while(tmp_path / "run", whole_run(100_000), 60, 6)
+    counts = read_while(tmp_path / "run", whole_run(250_000), 60, 6)
     assert counts == sorted(counts)
     assert len(set(counts)) >= 6
 

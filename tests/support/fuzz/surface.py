@@ -437,7 +437,7 @@ def _use(result: Any) -> None:
         result.stop()
     elif kind.startswith("BNN"):
         result.fit(x, (x[:, 0] > 0).astype(int)).predict(x)
-    elif hasattr(result, "_advance"):
+    elif isinstance(result, ribbit.Sampler):
         result.sample(3, warmup=3, chains=2, max_seconds=0.3, **short)
     elif hasattr(result, "fit"):
         result.fit(1, **short)
