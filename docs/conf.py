@@ -1,7 +1,7 @@
-"""The site: ``python -m tools.site`` builds it and reads what it built.
+"""Settings of the site; ``python -m tools.site`` builds and checks it.
 
-Nothing is fetched: MathJax comes from a wheel, there is no intersphinx. Frameworks are not asked
-for; where one is absent, the signatures of its room are read with an empty module in its place.
+The build needs no network: MathJax comes from a wheel, and there is no intersphinx. If a framework
+such as JAX is missing, a mock takes its place, so that the API pages of its package can be made.
 """
 
 import importlib.util
@@ -43,7 +43,7 @@ breathe_default_project = "ribbit"
 breathe_domain_by_extension = {"h": "c", "hpp": "cpp"}
 nitpick_ignore_regex = [("c(pp)?:identifier", ".*")]  # types in signatures; int64_t has no page
 language = "en"
-highlight_language = "none"  # of blocks that say none
+highlight_language = "none"  # of blocks without a language
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
@@ -53,8 +53,8 @@ bibtex_footbibliography_header = ""
 
 FRAMEWORKS = ("blackjax", "jax", "jaxlib", "mpi4py", "numpyro", "pymc", "pytensor", "torch")
 autodoc_mock_imports = [name for name in FRAMEWORKS if importlib.util.find_spec(name) is None]
-# What stands for an absent framework refuses two things that rooms do when they are imported:
-# entries in a table of JAX's, and types such as Tensor | None.
+# Our packages do two things at import that mocks refuse: set an item of a table of JAX, and write
+# types such as Tensor | None.
 _MockObject.__setitem__ = lambda self, key, value: None
 _MockObject.__or__ = _MockObject.__ror__ = lambda self, other: self
 autodoc_typehints = "none"  # types and shapes are in the docstrings
@@ -88,7 +88,7 @@ sphinx_gallery_conf = {
     "minigallery_sort_order": "pictures.place",
     "remove_config_comments": True,
     "default_thumb_file": str(HERE / "_static" / "program.png"),
-    "write_computation_times": False,  # a page that would load its table from a network
+    "write_computation_times": False,  # its table comes from the network
 }
 
 html_theme = "pydata_sphinx_theme"
@@ -128,7 +128,7 @@ MATHJAX = ("tex-chtml.js", "output/chtml/fonts", "a11y", "sre")  # a menu may as
 
 
 def copy_mathjax(app, exception):
-    """Put MathJax and its fonts beside the other scripts."""
+    """Copy MathJax and its fonts to the other scripts."""
     if exception is not None or app.builder.format != "html":
         return
     origin = Path(importlib.util.find_spec("sphinx-mathjax-offline").origin).parent
@@ -142,5 +142,5 @@ def copy_mathjax(app, exception):
 
 
 def setup(app):
-    """Connect what this file adds."""
+    """Connect `copy_mathjax` to the end of the build."""
     app.connect("build-finished", copy_mathjax)

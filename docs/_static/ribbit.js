@@ -1,4 +1,4 @@
-// Names, for those who hear the page, of what the theme and the gallery leave without one.
+// Names for screen readers, for elements that the theme and the gallery leave without one.
 document.addEventListener("DOMContentLoaded", () => {
   for (const button of document.querySelectorAll(".search-button-field")) {
     if (button.innerText.trim()) button.removeAttribute("aria-label"); // its text says more
