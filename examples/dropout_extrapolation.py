@@ -18,6 +18,7 @@ Run it with ``python examples/dropout_extrapolation.py``. It takes half a minute
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import matplotlib
@@ -103,7 +104,10 @@ def main(folder: str | Path = ".", scale: float = 1.0) -> dict[str, dict[str, fl
         target = posterior(t, y, (100,) * 4, activation, rb.Normal(1.0), dropout=True)
         schedule = rb.schedules.cosine(epochs * 4)  # four batches of 50 an epoch
         fit = rb.MCDropout(target, batch_size=50, schedule=schedule)
-        draws = fit.fit(epochs, seed=0, progress=False).draws(200, masks="shared")
+        with warnings.catch_warnings():
+            # The objective still rises at the end, from -141.5 to -141.3 nats per row.
+            warnings.simplefilter("ignore", rb.errors.FitWarning)
+            draws = fit.fit(epochs, seed=0, progress=False).draws(200, masks="shared")
         found[f"MC dropout, {activation}"] = draws.predict(inputs(grid))
     hmc = rb.HMC(posterior(t, y, (50, 50), "tanh", rb.Normal(0.3)))
     draws = hmc.sample(count, warmup=count, chains=2, seed=0, progress=False)

@@ -23,6 +23,7 @@ import argparse
 import itertools
 import json
 import time
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -210,9 +211,11 @@ def main(
         for dtype in (np.float32, np.float64)
     )
     print(f"{len(x)} images {x.shape[1:]}, {model.dim:,} parameters")
-    trained = rb.DeepEnsemble(single, members=1, batch_size=None).fit(
-        epochs, seed=0, progress=False
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rb.errors.FitWarning)  # a start need not be converged
+        trained = rb.DeepEnsemble(single, members=1, batch_size=None).fit(
+            epochs, seed=0, progress=False
+        )
     start = trained.theta[0]
     fitted = rb.metrics.accuracy(y, np.asarray(trained.draws().predict(x).probs))
     print(f"start: {epochs} steps of Adam, accuracy {fitted:.2f} on the images")

@@ -16,6 +16,7 @@ Run it with ``python examples/weight_pruning.py``. It needs scikit-learn and tak
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import matplotlib
@@ -75,7 +76,9 @@ def curves(seed: int, scale: float) -> tuple[dict[str, list[float]], np.ndarray]
     target = rb.Posterior(MODEL, x, y, prior=rb.Normal(1.0), likelihood=rb.Categorical())
     epochs, steps = int(2000 * scale), -(-ROWS // 128)  # steps of an epoch
     bbb = rb.BBB(target, batch_size=128, schedule=rb.schedules.cosine(epochs * steps))
-    fit = bbb.fit(epochs, seed=seed, progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rb.errors.FitWarning)  # the slow growth named above
+        fit = bbb.fit(epochs, seed=seed, progress=False)
     plain = rb.DeepEnsemble(target, members=1, schedule=rb.schedules.cosine(200 * steps))
     member = plain.fit(200, seed=seed, progress=False).theta  # (1, P)
     draws, ratio = fit.sample(100, seed=seed), np.abs(fit.mean) / fit.scale
