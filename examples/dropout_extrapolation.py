@@ -98,7 +98,7 @@ def main(folder: str | Path = ".", scale: float = 1.0) -> dict[str, dict[str, fl
     t = rng.uniform(0, YEARS, 200)
     y = truth(t) + 0.08 * rng.normal(size=t.shape)
     grid = np.linspace(0, FUTURE, 401)
-    epochs, count = int(3000 * scale), max(20, int(100 * scale))
+    epochs, count = int(3000 * scale), max(20, int(300 * scale))
     found = {}
     for activation in ("relu", "tanh"):
         target = posterior(t, y, (100,) * 4, activation, rb.Normal(1.0), dropout=True)
