@@ -71,7 +71,7 @@ ax.errorbar(np.arange(4) + 0.1, mean, 2 * deviation, fmt="o", capsize=4, label="
 ax.set_xticks(range(4), ["sin x", "cos x", "sin 2x", "cos 2x"])
 ax.set(ylabel="weight: mean and 2 sd")
 ax.legend(frameon=False)
-figure.savefig("embed_posteriors.png", dpi=100)
+figure.savefig("embed_posteriors.png", dpi=120)
 
 # %%
 # The recorded output::
