@@ -29,6 +29,7 @@ const SEARCHES = [
   "uncertainty", "classification", "multiclass", "credible interval", "tutorial",
   "troubleshooting", "variational inference", "prior", "regression",
 ];
+const LOAD = { waitUntil: "load", timeout: 120_000 }; // also on a machine with other work
 const WIDTHS = [1280, 400];
 const SCHEMES = ["light", "dark"];
 
@@ -55,7 +56,7 @@ for (const name of PAGES) {
         { name: "prefers-color-scheme", value: scheme },
         { name: "prefers-reduced-motion", value: "reduce" },
       ]);
-      await page.goto(pathToFileURL(join(site, `${name}.html`)).href, { waitUntil: "load" });
+      await page.goto(pathToFileURL(join(site, `${name}.html`)).href, LOAD);
       await page.evaluate(() => globalThis.MathJax?.startup?.promise);
       const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
       if (wide > 0) say(where, "is wider than the window by", wide);
@@ -95,9 +96,9 @@ for (const words of SEARCHES) {
   const page = await browser.newPage();
   const search = pathToFileURL(join(site, "search.html"));
   search.searchParams.set("q", words);
-  await page.goto(search.href, { waitUntil: "load" });
+  await page.goto(search.href, LOAD);
   const links = "#search-results li > a";
-  await page.waitForSelector(links, { timeout: 10000 }).catch(() => null);
+  await page.waitForSelector(links, { timeout: 60_000 }).catch(() => null);
   const first = await page.$$eval(links, (all) => all.slice(0, 3).map((a) => a.getAttribute("href")));
   if (!first.some((link) => /^(start|guide|methods)\//.test(link))) {
     say("a search for", words, "finds first", ...first);

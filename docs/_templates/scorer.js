@@ -1,5 +1,7 @@
 // How the search orders what it finds: pages for users first, evidence and sources last.
 const ORDER = [
+  [/^guide\/(uncertainty|regression|classification|priors|convergence)$/, 2.5],
+  [/^guide\/(features|limits|comparison)$/, 1.5],
   [/^(start|guide|methods|performance)\b/, 2],
   [/^(developer|about)\//, 0.4],
   [/^api\/c$/, 0.4],
