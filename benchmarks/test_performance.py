@@ -1,4 +1,4 @@
-"""The page on performance: its ratios and seconds are those of the records."""
+"""The page on performance shows the ratios and seconds of the records."""
 
 import math
 
@@ -33,7 +33,7 @@ def test_a_ratio_is_the_median_within_rounds_to_the_best_other_library() -> None
     assert (found.ratio, found.low, found.high) == (4.0, 3.0, 4.0)
 
 
-def test_runs_beside_other_work_and_failed_runs_do_not_count() -> None:
+def test_runs_on_a_busy_machine_and_failed_runs_do_not_count() -> None:
     lines = list(effective_lines.read().values())
     found = performance.converged(lines)
     assert found["ribbit HMC"][0] < found["blackjax ChEES"][0] < math.inf

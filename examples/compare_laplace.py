@@ -99,7 +99,7 @@ print(draws.summary(x_test).message)
 # %%
 # The comparison
 # --------------
-# NLL is the negative log likelihood of the test points in nats. The sd is that of a new y.
+# NLL is the negative log likelihood of the test points in nats. The sd is the sd of a new y.
 
 
 def predict(x: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -66,7 +66,7 @@ def accuracy(target: rb.Posterior, weights: np.ndarray, x: np.ndarray, y: np.nda
 # %%
 # The fits
 # --------
-# The standard deviations of 17,510 weights start at 0.05 and grow slowly towards that of the prior.
+# The standard deviations of 17,510 weights start at 0.05 and grow slowly towards the prior sd.
 # So the objective of Bayes by Backprop still rises a little at the end of the fit.
 
 

@@ -1,6 +1,6 @@
 """Seconds to a test error on digits: ``python -m benchmarks.digits [--quick] [--write]``.
 
-Bayes by Backprop and SGLD, beside JAX and PyTorch. ``--write`` also writes
+Compares Bayes by Backprop and SGLD with JAX and PyTorch. ``--write`` also writes
 docs/developer/digits.md. Needs the development data.
 """
 

@@ -5,7 +5,7 @@ nothing; the instructions, loads and stores that the compiled kernels make for t
 model of the time on an H100, an H200 and an A100; the floor. Nothing here is measured.
 
 ``--write`` renews ``docs/developer/gpu_paper.md`` and, where all rows were asked for, the budget
-that a test holds, ``benchmarks/paper_budget.json``. ``--against FILE`` prints the model beside what
+that a test holds, ``benchmarks/paper_budget.json``. ``--against FILE`` compares the model with what
 ``python -m benchmarks.accept`` measured and marks what is beyond 1.5x.
 """
 

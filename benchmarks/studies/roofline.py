@@ -3,7 +3,7 @@
 Counts what a workload must do (`benchmarks.studies.roofline_counts`), measures the FMA peak, the
 copy bandwidth and Ribbit's time in turns, and profiles the process with ``perf`` where it is
 installed. ``--write`` also writes docs/developer/roofline.md. Rivals are not needed. Ten minutes,
-and up to twice that beside others on the same cores.
+and up to twice that next to other work on the same cores.
 """
 
 from __future__ import annotations
