@@ -147,20 +147,20 @@ def test_seeds_load_and_code_are_said(monkeypatch: Any) -> None:
     row = effective_page.tables(runs)[0][2][0]
     assert (row[1], row[-1]) == ("3 of 10", "loaded 2/3")
     old = effective_page.tables([line("ribbit HMC", 0, 5e3, code="before")])[0][2][0]
-    assert old[-1] == "of other code 1/1"
+    assert old[-1] == "earlier version 1/1"
 
 
-def test_problems_that_nobody_answered_are_said() -> None:
+def test_problems_without_converged_runs_are_listed() -> None:
     """Medians over the seeds of R-hat and E at the end; "none" where the median run has none."""
     none = [[50, 1e3, 0.1, 0.0, None, 0.5]]
     far = [[50, 1e3, 0.1, 20.0, 3.0, 0.5]]
     runs = [line("ribbit HMC", k, None, curve=far) for k in (0, 1)] + [line("ribbit HMC", 2, None)]
     runs.append(line("ribbit NUTS", 0, None, curve=none))
     said = effective_page.page(runs, "-")
-    assert "Answered by no entry" in said
+    assert "No entry converged" in said
     assert "- bnn: ribbit HMC 3 (20), ribbit NUTS none" in said
-    answered = effective_page.page([*runs, line("ribbit HMC", 1, 5e3)], "-")
-    assert "Answered by no entry" not in answered
+    converged = effective_page.page([*runs, line("ribbit HMC", 1, 5e3)], "-")
+    assert "No entry converged" not in converged
 
 
 def test_log_likelihoods_of_classifiers_are_said() -> None:

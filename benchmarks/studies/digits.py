@@ -31,12 +31,13 @@ LEARNERS = {
     "torch": "benchmarks.rivals.torch_digits",
 }
 PREAMBLE = """
-Written by `python -m benchmarks.digits --write`. Every entry fits the same problem in a process of
-its own, on the same cores, one after the other.
+`python -m benchmarks.digits --write` makes this page. Every entry fits the same problem in its own
+process, on the same cores, one after the other.
 
-On digits (MNIST, 10,000 for training, 784-400-400-10 ReLU) the clock counts training alone until
-the error on 2,000 test digits is at most the level, judged after each epoch by the same rule; the
-seconds are the median of the seeds. Batch size, learning rate, start and network are the same.
+The data are MNIST digits, 10,000 for training and 2,000 for the test. The network is
+784-400-400-10 with ReLU. Only training is timed, until the test error is at most the level of the
+row; the error is computed after each epoch. The seconds are the median over seeds. Batch size,
+learning rate, start and network are the same for all entries.
 """
 
 

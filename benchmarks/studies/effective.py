@@ -1,12 +1,12 @@
 """Time to convergence: ``python -m benchmarks.effective --problem P --entry E --seeds 0-9``.
 
-Gradients and seconds from cold until converged draws are there, in function space and with nothing
-set by hand, of Ribbit's samplers and of its rivals; where chains stay in their modes, the test NLL
-against both. Runs what is missing in benchmarks/results/effective.jsonl, one run in a process of
-its own after the other; ``--again`` also what is there, ``--again loaded`` only those lines during
-which others worked on the machine, ``--again old`` those of other sources of Ribbit. ``--write``
-makes docs/developer/effective.md and its picture from the file. ``--quick`` is a short check of the
-machinery that leaves nothing behind.
+Measures gradients and seconds from a cold start to convergence in function space, for Ribbit's
+samplers and other libraries with default settings. On problems whose chains stay in their modes it
+records the test NLL against both. Each run has its own process. Runs that are already in
+benchmarks/results/effective.jsonl are skipped, unless ``--again`` is given: ``--again loaded``
+repeats only runs during which other processes used the machine, ``--again old`` only runs of
+earlier sources of Ribbit. ``--write`` makes docs/developer/effective.md and its picture from the
+file. ``--quick`` is a short check that leaves no files.
 """
 
 from __future__ import annotations

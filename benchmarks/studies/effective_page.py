@@ -32,41 +32,46 @@ REFERENCE = 10 * 400  # effective samples that a reference of means has at least
 RESAMPLES = 2000  # of the bootstrap over seeds
 
 PREAMBLE = """
-Written by `python -m benchmarks.effective --write` from `benchmarks/results/effective.jsonl`: one
-line per problem, entry and seed, each a run in a process of its own on the same two cores.
+`python -m benchmarks.effective --write` makes this page from `benchmarks/results/effective.jsonl`.
+The file has one line per problem, entry and seed. Each line is a run in its own process on the same
+two cores.
 
-**Judged** are f at 64 inputs (16 of them outside the data: on the curve |u| from 1.1 to 2, in the
-UCI sets 16 test rows three times as far from the mean, digits with black and white exchanged), the
-log noise where it is learned (the mean log sd where it is an output) and the log likelihood. E is
-the least over these of bulk, tail and squares ESS, as arviz-stats has them; R-hat the largest,
-rank-normalised and split. An answer is there when E >= 400 and R-hat <= 1.01, looked for whenever
-the draws are a quarter more. Of more than 4,000 draws per chain every second is judged, then every
-fourth, and so on.
+**Monitored quantities** are the outputs f at 64 inputs, the log noise (or the mean log sd if the
+noise is an output) and the log likelihood. Of the 64 inputs 16 are outside the data: the curve |u|
+from 1.1 to 2; in the UCI sets test rows moved to three times their distance from the mean; digits
+with black and white exchanged.
 
-**Gradients** are those of one chain on all rows, of all chains together, warmup, tuning and starts
-included; of finding a first step size (some ten per chain) on no side. **Seconds** are from cold,
-compilation apart, reading off the quantities not counted. Where others worked on the machine
-meanwhile the line is marked "loaded" and its seconds are of that machine; CPU seconds, of all
-threads of a whole run, suffer less. Ratios are to the best exact entry of ours.
+**A run has converged** if E >= 400 and R-hat <= 1.01. E is the smallest of the bulk, tail and
+squares effective sample sizes of these quantities, computed as in arviz-stats. R-hat is the largest
+rank-normalised split R-hat. Both are computed each time the number of draws has grown by a quarter.
+Beyond 4,000 draws per chain they use every second draw, then every fourth, and so on.
 
-**Nothing is set** for any problem on any side: every entry runs with its library's defaults (last
-table). What cannot be answered within the budget of gradients and seconds is a failure and counts
-as infinite; the median of ten with six failures is one. Every entry's density and gradient are held
-to one form in NumPy before it runs. y is standardised on the training rows, and so is the NLL.
-Where the budgets of a problem's rows differ (remarks), so do the runs that E, R-hat and CPU seconds
-are of: while chains still move, E hardly grows, and falls per gradient.
+**Gradients** count one chain on all rows once. The sum covers all chains, warmup, tuning and
+starts, but not the search for a first step size (about ten per chain). **Seconds** are measured
+from a cold start, without compilation and without computing the monitored quantities. If other
+processes used the machine during a run, its remark is "loaded" and its seconds are too large. CPU
+seconds are summed over all threads of a whole run and suffer less. Ratios are to the best exact
+entry of Ribbit.
 
-**Squared bias** is the mean over quantities of ((mean - reference) / sd)^2, the median over seeds;
-the reference is the mean over all converged runs of exact entries of other libraries or algorithms,
-with at least ten times the effective samples of an answer. An exact entry has about 1 / E of it
-by chance; what is more is bias.
+**Settings** are the defaults of each library (last table), for every problem. A run that does not
+converge within its budget of gradients and seconds counts as infinite. The median of ten runs is
+infinite if six of them did not converge. Before it runs, the density and gradient of every entry
+are compared with one implementation in NumPy. The targets y are standardised with the training
+rows, and the test NLL is in these units. If the budgets of a problem's rows differ (see the
+remarks), E, R-hat and CPU seconds come from runs of different lengths.
 
-Rows of ribbit MCLMC but LeNet-5's are of when its default was a draw every 25 steps.
+**Squared bias** is the mean over quantities of ((mean - reference) / sd)^2, as the median over
+seeds. The reference is the mean over all converged runs of exact entries with other libraries or
+algorithms. It has at least ten times the effective samples that convergence requires. An exact
+entry has a squared bias of about 1 / E by chance; a larger value is bias.
 
-LeNet-5 on 100 digits: a gradient takes 11 ms on two cores, so there is one run each of HMC, NUTS
-and MCLMC, the last two beside each other and other work, for two hours at most; MCLMC was ended by
-hand. None is an answer. NUTS has trees of 255 leapfrogs, so that its warmup of 500 takes 164,000
-gradients of four chains.
+The rows of ribbit MCLMC were measured with an earlier default of one draw every 25 steps, except
+for bnn and LeNet-5.
+
+LeNet-5 on 100 digits has one run each of HMC, NUTS and MCLMC of at most two hours, because a
+gradient takes 11 ms on two cores. NUTS and MCLMC ran at the same time as other work, and MCLMC was
+stopped early. None of them converged. NUTS builds trees of 255 leapfrog steps. Its warmup of 500
+iterations therefore takes 164,000 gradients for four chains.
 """
 
 
@@ -80,13 +85,13 @@ def by_entry(lines: list[Line], problem: str) -> dict[str, list[Line]]:
 
 
 def last(line: Line, column: int) -> float:
-    """Of the last point of a curve; what is not finite, or not there, is NaN."""
+    """Return the last value of a curve, NaN if it is missing or not finite."""
     value = line["curve"][-1][column] if line["curve"] else None
     return math.nan if value is None else float(value)
 
 
 def number(value: float, digits: int = 3) -> str:
-    """With commas, or what it is if infinite."""
+    """Return a number with commas, "-" for NaN and "never" for infinity."""
     if math.isnan(value):
         return "-"
     if math.isinf(value):
@@ -152,14 +157,14 @@ def squared_bias(groups: dict[str, list[Line]], entry: str) -> float:
 
 
 def remarks(lines: list[Line], now: str) -> str:
-    """Say what a reader has to know of these lines."""
+    """Return what a reader has to know about these lines."""
     found = []
     count = sum(map(results.loaded, lines))
     if count:
         found.append(f"loaded {count}/{len(lines)}")
     other = [line for line in lines if line["code"] != now]
     if now and ENTRIES[lines[0]["entry"]].is_ours and other:
-        found.append(f"of other code {len(other)}/{len(lines)}")
+        found.append(f"earlier version {len(other)}/{len(lines)}")
     for ended in ("gradients", "seconds", "draws", "killed", "failed"):
         count = sum(line["ended"] == ended for line in lines)
         if count and PROBLEMS[lines[0]["problem"]].mixes:
@@ -169,15 +174,15 @@ def remarks(lines: list[Line], now: str) -> str:
     usual = {"gradients": problem.gradients, "seconds": problem.seconds}
     for line in lines:
         own = line.get("budget", usual)
-        text = f"a budget of {own['gradients']:,.0f} gradients and {own['seconds']:g} s by hand"
+        text = f"budget {own['gradients']:,.0f} gradients and {own['seconds']:g} s"
         if own != usual and text not in found:
             found.append(text)
     return ", ".join(found) or "-"
 
 
 def mixing_table(name: str, groups: dict[str, list[Line]], now: str) -> Table:
-    """Gradients and seconds until the limits held; ESS per gradient and second of whole runs."""
-    head = ["entry", "seeds", "answered", "gradients: median", "worst", "ratio"]
+    """Gradients and seconds to convergence; ESS per gradient and second of whole runs."""
+    head = ["entry", "seeds", "converged", "gradients: median", "worst", "ratio"]
     head += ["seconds: median", "worst", "ratio", "CPU s", "ratio", "compile", "R-hat at the end"]
     head += ["ESS per 1,000 gradients", "ESS per second", "squared bias", "remarks"]
     ours = [lines for entry, lines in groups.items() if ENTRIES[entry].is_ours]
@@ -220,7 +225,7 @@ def at(line: Line, gradients: float) -> float:
 
 
 def mode_table(name: str, groups: dict[str, list[Line]], now: str) -> Table:
-    """Test NLL at shares of the budget, and R-hat; where chains stay in their modes."""
+    """Test NLL at parts of the budget, and R-hat, for problems whose chains stay in their modes."""
     budget = PROBLEMS[name].gradients
     shares = [budget / 4.0, budget / 2.0, budget]
     head = ["entry", "seeds", *(f"NLL at {share:,.0f} gradients" for share in shares)]
@@ -257,8 +262,8 @@ def tables(lines: list[Line]) -> list[Table]:
     return found
 
 
-def unanswered(lines: list[Line]) -> str:
-    """Say which problems no run of any entry answered, with R-hat and E of each at its end."""
+def unconverged(lines: list[Line]) -> str:
+    """Return a list of the problems on which no run converged, with R-hat and E of each entry."""
     found = []
     for name in PROBLEMS:
         groups = by_entry(lines, name)
@@ -268,14 +273,12 @@ def unanswered(lines: list[Line]) -> str:
             found += textwrap.wrap(text, 100, subsequent_indent="  ")
     if not found:
         return ""
-    said = (
-        "**Answered by no entry** (E >= 400 and R-hat <= 1.01) are these, with R-hat and E of each"
-    )
-    return "\n".join(["", said, "at the end of its runs (medians over the seeds):", "", *found, ""])
+    said = "**No entry converged** on these problems. R-hat and E at the end of the runs (medians):"
+    return "\n".join(["", said, "", *found, ""])
 
 
 def likelihoods(lines: list[Line]) -> str:
-    """Say the log likelihood of the rows by each entry, of classifiers: where E says too little."""
+    """Return the log likelihood of the training rows of each classifier, by entry."""
     said = []
     for name, problem in PROBLEMS.items():
         groups = by_entry(lines, name) if problem.noise == "classes" else {}
@@ -312,7 +315,7 @@ def facts(lines: list[Line], command: str) -> list[str]:
         f"Machine: {'; '.join(machines) or '-'}",
         f"Versions: {said or '-'}",
         f"Runs: {len(lines)}, from {dates[0]} to {dates[-1]}, commits {', '.join(commits) or '-'}",
-        f"During {sum(map(results.loaded, lines))} of them others worked on the machine (loaded)",
+        f"Runs next to other work on the machine (loaded): {sum(map(results.loaded, lines))}",
         f"Command: `{command}`",
     ]
 
@@ -321,7 +324,7 @@ def page(lines: list[Line], command: str, picture: str = "") -> str:
     """Write the page."""
     preamble = (
         PREAMBLE
-        + unanswered(lines)
+        + unconverged(lines)
         + likelihoods(lines)
         + (f"\n![{picture}]({picture})\n" if picture else "")
     )
@@ -331,14 +334,14 @@ def page(lines: list[Line], command: str, picture: str = "") -> str:
 
 
 def write(path: Path, lines: list[Line], command: str) -> None:
-    """Page, and its picture beside it where matplotlib is installed."""
+    """Write the page, and its picture if matplotlib is installed."""
     picture = path.with_suffix(".png")
     drawn = draw(picture, lines)
     path.write_text(page(lines, command, picture.name if drawn else ""))
 
 
 def draw(path: Path, lines: list[Line]) -> bool:
-    """Test NLL against gradients and seconds, a row of axes per problem; False where it cannot."""
+    """Draw the test NLL against gradients and seconds; return False without matplotlib."""
     try:
         import matplotlib as mpl
     except ImportError:

@@ -5,7 +5,7 @@ and an sd output, ten chains, ``rb.MCLMC(target).sample(1000, init="ensemble", c
 nothing else set. Test NLL per row (y of sd 1) of the ensemble that chains of HMC start at, of a
 deep ensemble of ten on all rows, of MCLMC, and (``--parts mclmc-inputs``, ``mclmc-layers``) of
 MCLMC with the matrix that is not its default, (``hmc``, ``hmc-default``) of HMC with ten times its
-gradients, its leapfrogs set by hand or by itself; (``floor``, ``floor-layers``) of MCLMC with a
+gradients, its leapfrog steps given or tuned; (``floor``, ``floor-layers``) of MCLMC with a
 floor under the noise, which changes its default.
 """
 
@@ -52,39 +52,45 @@ FLOORS = {"floor": 0.05, "small-floor": 0.01}
 WANTED = {"concrete": 0.3, "energy": 0.3, "yacht": 0.3, "wine": 0.0}
 EPOCHS = 500  # of the deep ensemble on all rows, its learning rate falling from 0.01 to 0
 PREAMBLE = """
-Written by `python -m benchmarks.ensemble_starts --write`. Test negative log likelihood per row, y
-standardised by its training rows, of networks of four hidden layers of 16 tanh with an sd output
-and a prior `Normal(1.0)` on every weight. "starts" are the ten members of `rb.EnsembleStart()`, a
-tenth of the rows held out to stop them: HMC begins there, MCLMC behind 5,000 more steps on all
-rows, which `init="ensemble"` has for it (`finish=5_000`). "all rows" is
-`rb.DeepEnsemble(members=10)` on all training rows; MCLMC is
-`rb.MCLMC(target).sample(1000, init="ensemble", chains=10)` and nothing else: 40,000 steps a chain;
-the 5,000 steps before are of 64 rows and are not counted.
-Wine takes six values; its noise sd has the floor that the warning names. HMC is `rb.HMC(target,
-num_leapfrog_steps=200).sample(init="ensemble", chains=10)` for ten times MCLMC's gradients, warmup
-included (the first fifty draws say what it took, and are not judged). Earlier rows of HMC on wine,
-with 12 to 14 times as many, had MCLMC 0.007 +- 0.003 above it (in the file, superseded). HMC's rows
-of concrete, energy and yacht were made when MCLMC took 60,000 steps a chain, so that they have 14
-to 15 times as many; they are of a processor with AVX-512: their seconds are not to be set beside
-those of MCLMC. With nothing set HMC's steps are so small that its trajectories are cut to 1,024
-leapfrogs on average, but on wine, as it warns. "HMC default" is
-`rb.HMC(target).sample(init="ensemble", chains=10)`, on wine alone (`--parts hmc-default --sets
-wine`), with 11 to 12 times the gradients.
+`python -m benchmarks.ensemble_starts --write` makes this page. It shows the test negative log
+likelihood per row, with y standardised by the training rows. The networks have four hidden layers
+of 16 tanh units, an output for the sd and the prior `Normal(1.0)` on every weight.
 
-MCLMC with nothing set whitens the inputs of each layer (`inverse_mass_matrix="inputs"`) where the
-noise has a floor of 0.05 or more, as on wine, and has one scale for each array ("layers")
-elsewhere. "other matrix" is MCLMC with the other of the two (`--parts mclmc-layers --sets wine`,
-`--parts mclmc-inputs` on the rest), all else as it is; its seconds are of a machine with other work
-on it. Its mean on concrete is of one split, as the second table shows. The last table is of noise
-that has a floor of 0.05 sds of y (`--parts floor floor-layers --sets concrete energy yacht`), from
-which on "inputs" is the default, and of 0.01 on two splits of energy, on the second of which
-"inputs" without a floor had 1.113 for -1.310 of "layers" (`--parts small-floor small-floor-layers
---sets energy --splits 2`); all of 50,000 steps a chain.
+| column | method |
+|---|---|
+| starts | the ten members of `rb.EnsembleStart()`, stopped early on a tenth of the rows |
+| all rows | `rb.DeepEnsemble(members=10)` on all training rows |
+| MCLMC | `rb.MCLMC(target).sample(1000, init="ensemble", chains=10)`, 40,000 steps per chain |
+| HMC | `rb.HMC(target, num_leapfrog_steps=200).sample(init="ensemble", chains=10)` |
+| HMC default | `rb.HMC(target).sample(init="ensemble", chains=10)`, only on wine |
+| other matrix | MCLMC with the inverse mass matrix that is not its default for the set |
 
-Where there are several seeds a split counts by its mean over them. A difference is of the splits
-and seeds that both have; members are the same for both but for HMC's on concrete, energy and yacht,
-which another instruction set made. Its "+-" is the standard error over seeds: of the mean over
-these splits, not of other splits. That of a gain is the sd over splits.
+- HMC starts from the members. For MCLMC they take 5,000 more steps on all training rows, in
+  batches of 64 (`finish=5_000`). These steps are not counted.
+- HMC has ten times as many gradients as MCLMC, warmup included. The first fifty draws measure what
+  a draw costs and are left out. On concrete, energy and yacht HMC has 14 to 15 times as many,
+  because MCLMC took 60,000 steps per chain at that time. These rows ran with AVX-512, so their
+  seconds do not compare with MCLMC's. HMC default has 11 to 12 times as many gradients.
+- Earlier rows of HMC on wine with 12 to 14 times as many gradients are in the file as superseded.
+  MCLMC was 0.007 +- 0.003 above them.
+- The default step sizes of HMC are so small that its trajectories reach the limit of 1,024 leapfrog
+  steps on average, except on wine. HMC warns about it.
+- Wine takes six values. Its noise sd has the floor that Ribbit's warning recommends.
+
+By default MCLMC whitens the inputs of each layer (`inverse_mass_matrix="inputs"`) if the noise has
+a floor of at least 0.05, as on wine. Otherwise it has one scale per array (`"layers"`). The seconds
+of "other matrix" were taken next to other work. Its mean on concrete comes from one split, as the
+second table shows.
+
+The last table has a floor of the noise of 0.05 sds of y, from which on `"inputs"` is the default.
+It also has a floor of 0.01 on two splits of energy. On the second of these, `"inputs"` without a
+floor had 1.113, and `"layers"` had -1.310. All its rows have 50,000 steps per chain.
+
+If a split has several seeds, its value is the mean over them. A difference uses the splits and
+seeds that both methods have. Both start from the same members, except for HMC on concrete, energy
+and yacht, whose members were computed with another instruction set. The "+-" of a difference is the
+standard error over seeds of the mean over these splits; it says nothing about other splits. The
+"+-" of a gain is the sd over splits.
 """
 
 
@@ -156,7 +162,7 @@ def run_mclmc(name: str, split: int, seed: int, matrix: str = "auto") -> Line:
 
 
 def run_floored(name: str, split: int, seed: int, floor: float, matrix: str) -> Line:
-    """NLL of MCLMC where the noise has a floor."""
+    """Return the NLL of MCLMC if the noise has a floor."""
     data = load(name, split)
     sampler = rb.MCLMC(posterior(name, data, floor), inverse_mass_matrix=matrix)
     begin = time.perf_counter()

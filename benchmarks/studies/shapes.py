@@ -1,6 +1,6 @@
 """Shapes that are not in the table: ``python -m benchmarks.shapes [--quick] [--write]``.
 
-Runs every shape of `benchmarks.workloads.shapes` with the rivals that are installed, as
+Runs every shape of `benchmarks.workloads.shapes` with the other libraries that are installed, as
 `benchmarks.report` runs its workloads, and prints the ratio to the best of them, worst first.
 ``--write`` also writes docs/developer/shapes.md. `--quick` takes every third shape.
 """
@@ -28,12 +28,14 @@ from benchmarks.workloads.shapes import SHAPES
 DOCUMENT = machine.ROOT / "docs" / "developer" / "shapes.md"
 ENTRIES = (OURS, "numpy", "jax", "torch", "torch-compile")
 PREAMBLE = """
-Written by `python -m benchmarks.shapes --write`. Trajectories and gradients at shapes that are not
-in the table of [benchmarks](benchmarks.md), measured in the same way: every answer is held against
-a float64 NumPy reference before it is timed, every entry has its own process and the same cores,
-they take turns, a ratio is the median over the rounds of the ratio within a round. BlackJAX and
-NumPyro are left out: their trajectories are JAX programs, and JAX alone is here. Widths from 129 at
-100,000 rows and 16 chains are left out for their time. Worst ratio first.
+`python -m benchmarks.shapes --write` makes this page. It times trajectories and gradients at shapes
+that are not in the table of [benchmarks](benchmarks.md), in the same way. Every answer is compared
+with a float64 NumPy reference before it is timed. Every entry has its own process on the same
+cores, and entries take turns. A ratio is the median over the rounds of the ratio within a round.
+
+BlackJAX and NumPyro are left out because their trajectories are JAX programs, and JAX is here.
+Widths from 129 with 100,000 rows and 16 chains are left out because they take too long. The worst
+ratio comes first.
 """
 
 
@@ -64,19 +66,29 @@ def table(comparisons: list[Comparison], entries: list[str]) -> Table:
             f"{outcome.share:.0%}" if outcome.share else "-",
         ]
         found.append((outcome.ratio or 0.0, cells))
-    head = ["network", "N", "chains", "per", *entries, "best rival", "ratio", "range", "FMA peak"]
+    head = [
+        "network",
+        "N",
+        "chains",
+        "per",
+        *entries,
+        "best other library",
+        "ratio",
+        "range",
+        "FMA peak",
+    ]
     return "Ratios, the worst first", head, [cells for _, cells in sorted(found)]
 
 
 def outcome_lines(comparisons: list[Comparison]) -> list[str]:
-    """How many shapes are slower than the best rival, and the geometric mean of the ratios."""
+    """Return how many shapes are slower than the best other library, and the mean ratio."""
     ratios = [r for r in (judge(c).ratio for c in comparisons) if r is not None]
     if not ratios:
-        return ["No rival is installed"]
+        return ["No other library is installed"]
     slower = sum(ratio < 1.0 for ratio in ratios)
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
     return [
-        f"Ratios: {len(ratios)} shapes, {slower} slower than the best rival; worst "
+        f"Ratios: {len(ratios)} shapes, {slower} slower than the best other library; worst "
         f"{min(ratios):.2f}x, geometric mean {mean:.2f}x, best {max(ratios):.2f}x"
     ]
 

@@ -43,24 +43,25 @@ CLASS_SPLITS = 2
 CLEAN_LOSS, NOISY_LOSS = 0.01, 0.02  # NLL more than logistic regression's; than with a known sd
 COST = 1.5  # CPU seconds over those with a known sd
 PREAMBLE = """
-Written by `python -m benchmarks.sklearn_defaults --write`. Test negative log likelihood per row in
-the units of y, means over five splits (nine tenths of the rows train).
+`python -m benchmarks.sklearn_defaults --write` makes this page. NLL is the test negative log
+likelihood per row in the units of y. The tables show means over five splits with nine tenths of the
+rows for training.
 
-- **BNNRegressor**: `ribbit.sklearn.BNNRegressor(random_state=split)`, nothing else set. "Converged"
-  counts the splits whose `converged_` is true. Lines marked "loaded" were measured while others
-  worked on the machine; the longest fit is then half its CPU seconds.
-- **Gaussian process**: `GaussianProcessRegressor` on standardised columns, `normalize_y=True`, the
-  kernel `Constant * RBF(a length per column) + White`, fitted by its own optimiser from lengths of
-  one. (Its default kernel has a fixed length of one and no noise.)
-- **Boosted quantiles**: a `HistGradientBoostingRegressor(loss="quantile")` for each of the levels
-  0.1 to 0.9, else its defaults. Nine quantiles are no density: the one here is normal, of their
-  median and of the sd that the line through them and the quantiles of a standard normal has, at
-  least 0.1 % of the sd of y. On wine, whose y takes six values, a density of y can be made as high
-  as one likes at those values; a normal one keeps the rivals comparable.
-- **BNNClassifier**: `ribbit.sklearn.BNNClassifier(random_state=0)`, nothing else set, and the same
-  with `prior_scale=2`. Means over two splits. Four sets are scikit-learn's, with a quarter of the
-  rows for the test. The labels of the other sets have noise: `benchmarks/studies/class_sets.py`
-  makes them.
+- **BNNRegressor**: `ribbit.sklearn.BNNRegressor(random_state=split)` with default settings.
+  "Converged" counts the splits whose `converged_` is true. "loaded" means that other processes used
+  the machine during the run; the longest fit is then taken as half its CPU seconds.
+- **Gaussian process**: `GaussianProcessRegressor` on standardised columns with
+  `normalize_y=True` and the kernel `Constant * RBF(a length per column) + White`. Its optimiser
+  starts from lengths of one. (The default kernel has a fixed length of one and no noise.)
+- **Boosted quantiles**: a `HistGradientBoostingRegressor(loss="quantile")` with default settings
+  for each of the levels 0.1 to 0.9. Its density is the normal distribution with the predicted
+  median and the sd of a line fitted to the nine quantiles, at least 0.1 % of the sd of y. A freer
+  density would not be comparable on wine: y takes six values there, and a density can be made
+  arbitrarily high at these values.
+- **BNNClassifier**: `ribbit.sklearn.BNNClassifier(random_state=0)` with default settings, and the
+  same with `prior_scale=2`. Means over two splits. Four sets come with scikit-learn, and a quarter
+  of their rows is the test. `benchmarks/studies/class_sets.py` makes the other sets, whose labels
+  have noise.
 - **Logistic regression**: `LogisticRegression(max_iter=10_000)` on standardised columns.
 """
 
