@@ -115,7 +115,7 @@ html_theme_options = {
     },
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
-    "header_links_before_dropdown": 4,
+    "header_links_before_dropdown": 5,
     "secondary_sidebar_items": {"**": ["page-toc"], **{name: [] for name in html_sidebars}},
     "footer_start": ["copyright"],
     "footer_end": [],

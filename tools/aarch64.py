@@ -1,12 +1,15 @@
-"""Instructions of the kernels for AArch64, counted under an emulator.
+"""Count the instructions of the kernels for AArch64 in an emulator.
 
-``python -m tools.aarch64 --write`` builds the paths of `tools.hot_paths` without Python
-(``cpp/tests/hot_paths.cpp``) for this processor and, by ``cmake/aarch64-linux-gnu.cmake``, for
-AArch64; counts what one unit of each executes, with ``valgrind --tool=callgrind`` on the AVX2
-kernels and with a plugin of ``qemu-aarch64`` (``cpp/tests/count_instructions.cpp``) on those for
-NEON; and writes ``docs/developer/aarch64.md``. The counts are exact, differences between many
-units and few, and repeat to the instruction where a path draws no buffers; they say nothing of
-time. Debian:
+``python -m tools.aarch64 --write`` writes ``docs/developer/aarch64.md``:
+
+- It builds the paths of `tools.hot_paths` without Python (``cpp/tests/hot_paths.cpp``) for this
+  processor and, by ``cmake/aarch64-linux-gnu.cmake``, for AArch64.
+- It counts the instructions of one unit of each path. ``valgrind --tool=callgrind`` counts the AVX2
+  kernels, and a plugin of ``qemu-aarch64`` (``cpp/tests/count_instructions.cpp``) counts the NEON
+  kernels.
+
+The counts are exact: differences between many units and few. They repeat to the instruction if a
+path draws no buffers. They say nothing about time. Debian packages:
 ``apt-get install g++-aarch64-linux-gnu qemu-user valgrind``.
 """
 
@@ -35,7 +38,7 @@ TOOLS = {
 
 @dataclass(frozen=True)
 class Line:
-    """A row of the table: what a unit is, and how many of `per` are in it."""
+    """A row of the table: the description of a unit, and how many of `per` are in it."""
 
     what: str
     per: str
@@ -61,47 +64,68 @@ LINES = {
 
 TEXT = """# AArch64
 
-Written by `python -m tools.aarch64 --write`. **Counted under an emulator: no AArch64 processor has
-run this code, and there are no times.**
+Written by `python -m tools.aarch64 --write`.
 
-On AArch64 the core has one instruction set, `neon`: every such processor has it, `RIBBIT_ISA=neon`
-names it, and `ribbit_instruction_set`, `versions` and `doctor` report it. Vectors have 128 bits;
-the formulas, and all that is above the kernels, are those of x86-64.
+**The instructions were counted in an emulator. Ribbit has not run on an AArch64 processor, and
+there are no times.**
 
-## What has the same bits as on x86-64
+On AArch64 the core has one instruction set, `neon`, which every such processor has.
+`RIBBIT_ISA=neon` selects it; `ribbit_instruction_set`, `versions` and `doctor` report it. Vectors
+have 128 bits. The formulas, and all code above the kernels, are the same as on x86-64.
 
-`cpp/tests/check_bits.cpp` holds digests that every processor must meet:
+## Bit-identical to x86-64
 
-- on every instruction set: random words and normals, masks, signs, weights drawn as mean + scale *
-  normal, leapfrog's updates, and the sums in double whose shape is fixed (squares of momenta,
-  trees of partial gradients, sums of isokinetic steps);
-- on `avx2` and `neon`, which fuse multiplies with adds and divide exactly: activations and their
-  derivatives, gradients of likelihoods by outputs, outputs of dense layers and convolutions. A
-  tile of NEON has the outputs of a tile of AVX2, and its sums their order.
+`cpp/tests/check_bits.cpp` contains checksums that every processor must reproduce.
 
-Sums over rows, of gradients and log likelihoods, are made lane by lane: four lanes of float32 add
-in another order than eight. So a draw depends on the instruction set, as it does between `avx2`
-and `avx512`.
+On all instruction sets:
+
+- random words and normals, masks and signs,
+- weights drawn as mean + scale * normal,
+- updates of the leapfrog,
+- sums in double with a fixed shape: squares of momenta, trees of partial gradients, sums of
+  isokinetic steps.
+
+On `avx2` and `neon`:
+
+- activations and their derivatives,
+- gradients of likelihoods with respect to outputs,
+- outputs of dense layers and convolutions.
+
+These two sets have a fused multiply-add and divide exactly. A NEON tile has the same outputs as an
+AVX2 tile and adds in the same order.
+
+Sums of gradients and log likelihoods over rows are made lane by lane. Four lanes of float32 add in
+another order than eight. So a draw depends on the instruction set, as it does between `avx2` and
+`avx512`.
 
 ## Tiles
 
-NEON has 32 registers, of half the width, and a multiply that takes its factor from a lane. A tile
-is 6 outputs x 4 vectors of rows: 24 sums, 4 registers of rows and 2 of weights, 32 instructions
-for 24 multiply-adds of vectors. Gradients of weights with outputs in the lanes take up to 5 inputs
-x 4 vectors. Threads that wait spin with `yield`.
+NEON has 32 registers, half as wide as those with AVX2. One factor of its multiply can come from a
+single lane.
+
+- A tile is 6 outputs x 4 vectors of rows: 24 sums, 4 registers of rows and 2 of weights. It needs
+  32 instructions for 24 vector multiply-adds.
+- Gradients of weights with the outputs in the lanes use tiles of up to 5 inputs x 4 vectors.
+- Threads that wait spin with `yield`.
 
 ## Instructions
 
 """
 
 NOTE = """
-Exact dynamic counts: {qemu}, a plugin that adds the length of every block that runs; AVX2 by
-{valgrind}. {cross} for `neon`, {native} for `avx2`, -O3. Each path on one thread, a difference
-between many units and few, without Python and so not the counts of `tools.instructions`. `ratio`:
-NEON over AVX2; 2 is what half the width alone makes. What is above 2 is formulas of one number: a
-fused multiply of NEON overwrites its addend, so that a polynomial copies each coefficient first.
+- `neon`: compiled by {cross}.
+- `avx2`: compiled by {native}.
+- Counts of `neon`: {qemu}, with a plugin that adds the length of every block that runs.
+- Counts of `avx2`: {valgrind}.
 
-## How it is built and tested
+The counts are exact, on one thread, compiled with -O3. Each is a difference between many units and
+few. The paths run without Python, so the counts differ from those in `tools.instructions`.
+
+The ratio is NEON / AVX2. Half the vector width alone gives 2. Ratios above 2 come from elementwise
+formulas: a fused multiply-add of NEON overwrites its addend, so a polynomial first copies each
+coefficient.
+
+## Build and test
 
 ```sh
 apt-get install g++-aarch64-linux-gnu qemu-user
@@ -110,17 +134,18 @@ cmake -G Ninja -S . -B build/aarch64 --toolchain cmake/aarch64-linux-gnu.cmake \
 cmake --build build/aarch64 && ctest --test-dir build/aarch64 -j 2
 ```
 
-`.ci/run` does this where the core is not the one that it last passed on (`tools/checked.py`). All
-native tests run; under an emulator `RIBBIT_TEST_REDUCTION` is 10, which makes grids, trials and
-numbers of rows smaller and leaves out no check, but for the one that forks a process with threads,
-which qemu-user 7 does not follow (the thread sanitizer neither). On a processor of its own
-`pip install .` builds what it builds on x86-64. What clang makes of the same sources, for musl and
-for macOS: [platforms of the wheels](platforms.md).
+`.ci/run` runs these commands if the core has changed since they last passed (`tools/checked.py`).
+All native tests run. In the emulator `RIBBIT_TEST_REDUCTION` is 10, which makes grids, trials and
+numbers of rows smaller. One check is left out: qemu-user 7, like the thread sanitizer, cannot
+follow the fork of a process with threads.
+
+On an AArch64 processor, `pip install .` builds the same parts as on x86-64. Builds by clang for
+musl and macOS: [platforms of the wheels](platforms.md).
 """
 
 
 def missing() -> list[str]:
-    """Debian packages of the tools that are not there."""
+    """Debian packages of the missing tools."""
     return sorted({package for name, package in TOOLS.items() if shutil.which(name) is None})
 
 
@@ -135,7 +160,7 @@ def build(folder: Path, options: list[str]) -> Path:
 
 
 def plugin(folder: Path) -> Path:
-    """Build what counts instructions under qemu."""
+    """Build the plugin that counts instructions in qemu."""
     library = folder / "count_instructions.so"
     source = ROOT / "cpp" / "tests" / "count_instructions.cpp"
     compiler = [os.environ.get("CXX", "g++"), "-std=c++20", "-O2", "-shared", "-fPIC"]
@@ -196,13 +221,13 @@ def table(counts: dict[str, tuple[float, float]]) -> str:
 
 
 def version(command: list[str]) -> str:
-    """First line of what a tool says of itself."""
+    """First line of a tool's --version."""
     text = subprocess.run([*command, "--version"], check=True, capture_output=True, text=True)
     return text.stdout.splitlines()[0]
 
 
 def measure(folder: Path) -> str:
-    """Build, count and write the page."""
+    """Build and count; return the page."""
     (folder / "native").mkdir(exist_ok=True)
     (folder / "aarch64").mkdir(exist_ok=True)
     native = build(folder / "native", [])
@@ -227,7 +252,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Print the counts; with ``--write`` write the page."""
     parser = argparse.ArgumentParser(prog="python -m tools.aarch64", description=__doc__)
     parser.add_argument("--write", action="store_true", help="write docs/developer/aarch64.md")
-    parser.add_argument("--folder", type=Path, help="build here, and keep what is built")
+    parser.add_argument("--folder", type=Path, help="build in this folder, and keep it")
     options = parser.parse_args(arguments)
     if packages := missing():
         print(f"not counted: apt-get install {' '.join(packages)}")

@@ -1,9 +1,10 @@
-"""Builds the core for the platforms of the wheels with one clang, and runs what runs here.
+"""Build the core for the platforms of the wheels with one clang, and run the native tests.
 
 ``pip install ziglang cmake ninja``, then ``python -m tools.platforms [TARGET ...]``: zig brings
-clang, libc++ and the C library of each target. Native tests run where this machine can, those of
+clang, libc++ and the C library of each target. Native tests run if this machine can run them, for
 AArch64 by ``qemu-aarch64``; programs for macOS are compiled and linked. ``--write`` puts the rows
-into ``docs/developer/platforms.md``; ``--build FOLDER`` keeps what is built.
+into the table of ``docs/developer/platforms.md``, whose other text is written directly in the page.
+``--build FOLDER`` keeps the builds.
 """
 
 import argparse
@@ -22,14 +23,14 @@ PAGE = ROOT / "docs" / "developer" / "platforms.md"
 
 @dataclass(frozen=True)
 class Target:
-    """What CMake is told of a platform."""
+    """CMake's options for a platform."""
 
-    wheel: str  # the tag that it stands for
+    wheel: str  # its platform tag
     options: tuple[str, ...] = ()
-    emulator: str | None = ""  # None: nothing here runs it
+    emulator: str | None = ""  # None: this machine cannot run it
 
 
-# The least stack that musl gives a thread, unless a program asks for more.
+# The smallest stack that musl gives a thread, unless a program asks for more.
 SMALL = "-DCMAKE_EXE_LINKER_FLAGS=-Wl,-z,stack-size=131072"
 ARM = ("-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64")
 MAC = ("-DCMAKE_SYSTEM_NAME=Darwin", "-DCMAKE_SYSTEM_PROCESSOR=arm64")
@@ -39,7 +40,7 @@ TARGETS = {
     "aarch64-linux-musl": Target("musllinux_1_2_aarch64", (*ARM, SMALL), emulator="qemu-aarch64"),
     "aarch64-macos": Target("macosx_11_0_arm64", MAC, emulator=None),
 }
-# zig names the processors of -march otherwise, and its linker for macOS lists no symbols.
+# zig has other names for -march, and its linker for macOS accepts no list of exported symbols.
 COMPILER = """#!/bin/sh
 for word do
   shift
@@ -66,7 +67,7 @@ def programs(name: str, folder: Path, zig: Path) -> list[str]:
 
 
 def run(*command: str) -> str:
-    """What a command prints; ends with all of it where the command fails."""
+    """Return the output of a command; exit with the output if the command fails."""
     environment = os.environ | {"CCACHE_COMPILERCHECK": "content"}  # the target is in the script
     done = subprocess.run(command, text=True, capture_output=True, check=False, env=environment)
     if done.returncode != 0:
@@ -75,7 +76,7 @@ def run(*command: str) -> str:
 
 
 def build(name: str, folder: Path, zig: Path) -> str:
-    """Build a target whole and run its tests; return its row of the table."""
+    """Build a target and run its tests; return its row of the table."""
     target = TARGETS[name]
     options = [*programs(name, folder / "programs", zig), *target.options]
     options += ["-DRIBBIT_WERROR=ON", "-DRIBBIT_NATIVE_TESTS=ON", "-DRIBBIT_PYTHON=OFF"]
@@ -93,10 +94,10 @@ def build(name: str, folder: Path, zig: Path) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Build the targets that are named, or all."""
+    """Build the named targets, or all."""
     parser = argparse.ArgumentParser()
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
-    parser.add_argument("--build", type=Path, help="where what is built stays")
+    parser.add_argument("--build", type=Path, help="keep the builds in this folder")
     parser.add_argument("--write", action="store_true", help="put the rows into the page")
     options = parser.parse_args(arguments)
     found = importlib.util.find_spec("ziglang")

@@ -1,8 +1,8 @@
 """Run the statistical gates and record their figures: ``python -m tools.results [gate ...]``.
 
-Without names all gates run, about two hours on two idle cores; with names only those. Each gate's
-tables go to benchmarks/results/gates.json as soon as they are there, with the commit and machine
-that made them, and docs/developer/results.md is written from that file.
+Without names all gates run, about two hours on two idle cores. With names, only these gates run.
+After each gate the command writes its tables to benchmarks/results/gates.json, with the commit and
+the machine, and then writes docs/developer/results.md from that file.
 """
 
 from __future__ import annotations
@@ -45,28 +45,38 @@ RECORD = ROOT / "benchmarks" / "results" / "gates.json"
 PAGE = ROOT / "docs" / "developer" / "results.md"
 HEAD = """# Results of the statistical gates
 
-Each gate's tables are those of the run that stands above them. Written by:
+A gate is a statistical test with a fixed bound. Most gates also run faulty code and must detect
+each fault. The line below a heading names the run that made the tables; a section without such a
+line belongs to the run above it.
 
-```
-python -m tools.results
-```
+| term | meaning |
+|---|---|
+| right | the code as it is; other entries in a column "code" are planted faults |
+| p | p-value, multiplied by the number of tests |
+| MCSE | Monte Carlo standard error |
+| sd | standard deviation |
+| ECE | expected calibration error |
+| Gate: holds | all figures of the table are within their bounds |
+
+Written by `python -m tools.results`, which needs the fault build.
 
 """
 
 
 def made(name: str) -> str:
-    """Return what made a gate's tables."""
+    """Return the line that names the command, the commit and the machine of a gate's run."""
     import ribbit as rb
     from benchmarks.harness import machine
     from benchmarks.studies.effective_lines import commit, load
     from ribbit import _core
 
     threads, busy = _core.num_threads(), load()
-    other = f" Others worked on the machine (load {busy:.0f}), which seconds show."
+    other = f" Other programs used the machine (load {busy:.0f}), so any times are too long."
+    count = "1 thread" if threads == 1 else f"{threads} threads"
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     return (
         f"`python -m tools.results {name}`: Ribbit {rb.__version__}, commit {commit()}, "
-        f"{now}, {machine.processor()}, instruction set {_core.isa()}, {threads} threads."
+        f"{now}, {machine.processor()}, instruction set {_core.isa()}, {count}."
         + (other if busy > threads + 0.5 else "")
     )
 
@@ -82,14 +92,14 @@ def record(name: str, tables: list[Table]) -> None:
 
 
 def section(made: str, text: str) -> str:
-    """Return a gate's tables, the line on what made them below the first title."""
+    """Return a gate's tables, with the line about their run below the first title."""
     title, _, rest = text.partition("\n")
     return f"{title}\n\n{made}\n{rest}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.results", description=__doc__)
-    parser.add_argument("gates", nargs="*", help=f"of {', '.join(GATES)}; default: all")
+    parser.add_argument("gates", nargs="*", help=f"some of {', '.join(GATES)}; default: all")
     chosen = parser.parse_args().gates or list(GATES)
     if unknown := set(chosen) - set(GATES):
         parser.error(f"unknown gates: {', '.join(sorted(unknown))}")

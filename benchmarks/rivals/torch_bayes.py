@@ -153,7 +153,7 @@ def bbb(workload: BayesByBackprop, variant: str) -> Prepared:
         return Prepared(
             run_eager,
             answer,
-            "as blog posts have it: a module per layer draws its tensors, plain loop, Adam",
+            "as in common tutorials: a module per layer draws its tensors, plain loop, Adam",
         )
     return Prepared(run_compiled, answer, "torch.compile of the loss, fused Adam")
 

@@ -37,9 +37,9 @@ The file has one line per problem, entry and seed. Each line is a run in its own
 two cores.
 
 **Monitored quantities** are the outputs f at 64 inputs, the log noise (or the mean log sd if the
-noise is an output) and the log likelihood. Of the 64 inputs 16 are outside the data: the curve |u|
-from 1.1 to 2; in the UCI sets test rows moved to three times their distance from the mean; digits
-with black and white exchanged.
+noise is an output) and the log likelihood. 16 of these inputs lie outside the data. They are points
+of the curve with |u| from 1.1 to 2. In the UCI sets they are test rows at three times their
+distance from the mean, and for digits they have black and white exchanged.
 
 **A run has converged** if E >= 400 and R-hat <= 1.01. E is the smallest of the bulk, tail and
 squares effective sample sizes of these quantities, computed as in arviz-stats. R-hat is the largest

@@ -35,18 +35,18 @@ NATIVE, BATCH, SCAN = "value_and_grad", f"value_and_grad, {CHAINS} chains", "jax
 STEP = "trajectory, step"
 LIMIT = 3e-6  # of SCAN over the native call
 PREAMBLE = f"""
-Written by `{COMMAND}`; `benchmarks.report` leaves it as it is.
-Microseconds of a log density with its gradient, float32, one thread: medians of the rounds, which
-time all entries in turn, with the quartiles in brackets. "Over the native call" is the difference
-to `value_and_grad` of as many chains within a round, both called from Python but for the entries of
-loops.
+`{COMMAND}` makes this section; `benchmarks.report` keeps it.
+The times are microseconds of a log density with its gradient, in float32 on one thread. They are
+medians over rounds, with the quartiles in brackets, and each round times all entries in turn. "Over
+the native call" is the difference to `value_and_grad` of as many chains within a round. Both are
+called from Python, except in the entries of loops.
 
 - **value_and_grad**: `target.value_and_grad(theta)`, from Python.
 - **{STEP}**: a leapfrog step of `target.leapfrog`, {LENGTH} of them in the core, no Python.
 - **torch**: `f = rb.torch.torch_log_density(target)`; `f(theta)` without a gradient's graph, and
-  `f(theta).backward()`. "torch alone" is `theta.sum().backward()`: what torch takes for nothing.
+  `f(theta).backward()`. "torch alone" is `theta.sum().backward()`: the cost of an empty call.
 - **jax, jit**: `jax.jit(jax.value_and_grad(rb.jax.jax_log_density(target)))(theta)` from Python;
-  "jax alone" the same of `theta.sum()`; with {CHAINS} chains under `jax.vmap`.
+  "jax alone" is the same call for `theta.sum()`. Batches are {CHAINS} chains under `jax.vmap`.
 - **{SCAN}**: one of {LENGTH} steps uphill inside one compiled program.
 - **jax, pure_callback**: the same with `jax.pure_callback` of `target.value_and_grad`.
 """

@@ -1,12 +1,14 @@
-"""What the device's workloads cost by count, before any device: ``python -m benchmarks.paper``.
+"""Count the cost of GPU workloads without a GPU: ``python -m benchmarks.paper``.
 
-For each row of the GPU table: the launches of the present host code, recorded on a device that runs
-nothing; the instructions, loads and stores that the compiled kernels make for their arguments; a
-model of the time on an H100, an H200 and an A100; the floor. Nothing here is measured.
+For each row of the GPU table, this finds:
 
-``--write`` renews ``docs/developer/gpu_paper.md`` and, where all rows were asked for, the budget
-that a test holds, ``benchmarks/paper_budget.json``. ``--against FILE`` compares the model with what
-``python -m benchmarks.accept`` measured and marks what is beyond 1.5x.
+- the launches of the present host code, recorded on a device that runs nothing;
+- the instructions, loads and stores of the compiled kernels for these arguments;
+- a model of the time on an H100, an H200 and an A100, and the floor.
+
+Nothing is measured. ``--write`` renews ``docs/developer/gpu_paper.md``. With all rows, it also
+renews the budget of a test, ``benchmarks/paper_budget.json``. ``--against FILE`` compares the model
+with the times of ``python -m benchmarks.accept`` and marks ratios beyond 1.5x.
 """
 
 from __future__ import annotations
@@ -29,11 +31,11 @@ from tests.support.cuda.recorder import recording
 
 PAGE = machine.ROOT / "docs" / "developer" / "gpu_paper.md"
 BUDGET = machine.ROOT / "benchmarks" / "paper_budget.json"
-BEYOND = 1.5  # times the model: a finding
+BEYOND = 1.5  # largest ratio of measured time and model without a mark
 ROWS = gpu_rows.ROWS | gpu_rows.OTHERS
-_FREE = {"H100": 70 << 30}  # bytes that the recorded device says it has
+_FREE = {"H100": 70 << 30}  # free bytes of the recorded device
 
-# Of the design of the second form: launches and H100 milliseconds of kernels that are not written.
+# The design of the second form: launches and H100 milliseconds of kernels that are not written.
 REACHABLE: dict[str, tuple[int | None, float]] = {
     "bbb-sampling": (1, 0.71),
     "mc-forward": (160, 264.0),
@@ -47,6 +49,72 @@ REACHABLE: dict[str, tuple[int | None, float]] = {
     "sgld": (9, 0.040),
 }
 
+HOW = """
+Written by `python -m benchmarks.paper --write`. **By count, not measured.** The times in these
+tables come from a model. The [GPU report](gpu_report.md#measured-on-an-h200) has the measured times
+of an H200.
+
+## How it is counted
+
+- **Launches.** A recorder takes the place of the GPU (`tests/support/cuda/recorder`). It writes
+  down name, grid and arguments of each launch of the present host code, and runs nothing.
+- **Runs of each loop.** NVRTC {nvrtc} compiles the kernels to PTX, with the options
+  `{options}`.
+  The integers of its branches and addresses are computed for a few threads of each launch. They
+  give the number of runs of each loop.
+- **Instructions of each loop.**
+  {source}
+- **A100.** It has the same counts. Only `LastLayers` has more instructions there, about twice as
+  many in its loop, because sm_80 has no instruction that rounds to TF32. This makes mc-forward-tf32
+  slower on an A100.
+- **Bytes requested.** The loads and stores of all lanes of all warps, with or without caches.
+- **Bytes of memory.** For each allocation, at most the span from the first to the last byte that a
+  launch touches.
+- **Clocks.** A scheduler issues the instructions of a warp in this number of clocks. An instruction
+  that reads several registers of one bank takes more than one (`paper_kernels.clocks_of`).
+- **Shared memory.** A read of 16 bytes takes four wavefronts, or two if pairs of lanes have equal
+  addresses. `WideProduct`, `TapGradient`, `FewRowsProduct`, `Trajectory` and `RowGradient` have
+  such pairs. In the last two, the last of an odd number of rows of tiles has no pairs, but is
+  counted like the others.
+- **Floor.** Bytes over the copy bandwidth of a GPU, or operations over the peak of its data sheet.
+  For the H200, the peak is at its measured clock.
+
+## Model
+
+The time of a launch is the sum of three parts (`benchmarks/studies/paper_model.py`): its start, its
+slowest resource, and its barriers. The resources are issue, float32 lanes, shared memory, tensor
+cores, memory and L2. If all data of a workload fits into L2, memory takes no time.
+
+| cost | time |
+|---|---|
+| launch as a node of a graph | 1.5 us |
+| launch from Python, on the host | 5 us |
+| time to fill the GPU | 0.8 us |
+| barrier of a cluster | 15 barriers of a block |
+| barrier between blocks through global memory | 88 barriers of a block, 1.5 us |
+
+The efficiency of issue, the barriers, the speed of L2, and the two costs of a launch are assumed.
+`GridTrajectory`, the kernel for an A100, relies on barriers through global memory. Reported times
+of such a barrier on an A100 are 1 to 1.5 us.
+
+## Columns
+
+- **design**: launches and model time of planned kernels, from compiled and counted prototypes. This
+  model leaves out register banks.
+- **per multiply-add**: instructions of a lane for each float32 multiply-add of the floor.
+- **launches** such as 1/20: one launch does 20 units of the workload.
+- **warp instructions, clocks, multiply-adds** of one kernel: for each warp. "mma" marks
+  multiply-adds on tensor cores.
+- **registers, spilled bytes**: for each thread. **shared bytes, barriers**: for each block.
+- **on the host**: launches from Python.
+- `?`: some branches depend on numbers that were not computed. These branches were guessed.
+- `*`: some loops of the PTX have no partner in the machine code. Such a loop takes the ratio of the
+  whole kernel.
+
+hmc-wide and sgld are additional rows, for the network 784-256-256-10. The kernel `Tail` is the last
+dense layer with the likelihood and its gradient. `Join` adds partial sums.
+"""
+
 
 @dataclass(frozen=True)
 class Counts:
@@ -57,7 +125,7 @@ class Counts:
     row : gpu_rows.Row
     launches : list of Counted
     without_clusters : list of Counted
-        The same on a device that has none; empty: as on one that has.
+        The same on a device without clusters; empty if the launches are equal.
     """
 
     row: gpu_rows.Row
@@ -65,7 +133,7 @@ class Counts:
     without_clusters: Sequence[Counted] = ()
 
     def sum(self, what: str) -> float:
-        """Of one unit: "launches", "instructions", "fma", "asked" or "memory" (bytes)."""
+        """Return "launches", "instructions", "fma", "asked" or "memory" (bytes) of one unit."""
         each = {
             "launches": lambda one: 1.0,
             "instructions": lambda one: one.instructions,
@@ -77,7 +145,7 @@ class Counts:
 
     @property
     def kernels(self) -> int:
-        """How many kernels are compiled for it."""
+        """Number of kernels that are compiled for it."""
         return len({one.name for one in self.launches})
 
     def model(self, device: str) -> paper_model.Modelled:
@@ -88,16 +156,16 @@ class Counts:
         return paper_model.model(launches, chip, self.row.units)
 
     def floor(self, device: str) -> float:
-        """Seconds of one unit that the device cannot do without."""
+        """Return the floor: the least seconds of one unit on this device."""
         found = self.row.floor(paper_model.DEVICES[device].ceilings)
         assert found is not None
         return found
 
 
 def count(row: gpu_rows.Row, *, small: bool = False) -> Counts:
-    """Record one call of a row, behind another that compiles and records its graphs, and count.
+    """Record one call of a row and count; an earlier call compiles and records its graphs.
 
-    What launches clusters is recorded once more, on an A100, which has none.
+    Rows with clusters are recorded again for an A100, which has no clusters.
     """
 
     def launches(**device: Any) -> list[Counted]:
@@ -120,10 +188,10 @@ def count(row: gpu_rows.Row, *, small: bool = False) -> Counts:
 
 
 def summary(found: Iterable[Counts]) -> list[str]:
-    """Lines of the table of all rows."""
-    head = "| workload | launches | reachable | kernels | instructions of warps | per multiply-add"
-    head += " | bytes asked for | of memory | model H100 | reachable | H200 | A100 | bound by"
-    head += " | floor H100 | H200 | A100 |"
+    """Return lines of the table of all rows."""
+    head = "| workload | launches | design | kernels | warp instructions | per multiply-add"
+    head += " | bytes requested | bytes of memory | model H100 | design H100 | model H200"
+    head += " | model A100 | bound by | floor H100 | floor H200 | floor A100 |"
     lines = [head, "|" + "---|" * 16]
     for one in found:
         launches, reach = REACHABLE.get(one.row.name, (None, None))
@@ -150,7 +218,7 @@ def summary(found: Iterable[Counts]) -> list[str]:
 
 
 def details(one: Counts) -> list[str]:
-    """Lines of the costliest launches of a row."""
+    """Return lines of the costliest launches of a row."""
     lines = [f"### {one.row.name}", ""]
     for device in ("H100", *(("A100",) if one.without_clusters else ())):
         lines += _costliest(one.model(device), device, one.row.units)
@@ -165,8 +233,9 @@ def _costliest(modelled: paper_model.Modelled, device: str, units: int) -> list[
     )
     lines = [f"{device}, by count: {parts}; on the host {milliseconds(modelled.host)}.", ""]
     lines += [
-        "| kernel | launches | blocks | per SM | registers | shared | spilled | instructions of a "
-        "warp | clocks | multiply-adds | barriers | bytes asked for | us each | bound |",
+        "| kernel | launches | blocks | blocks per SM | registers | shared bytes | spilled bytes "
+        "| warp instructions | clocks | multiply-adds | barriers | bytes requested | us each "
+        "| bound |",
         "|" + "---|" * 14,
     ]
     for launch, seconds, bound, held in sorted(modelled.rows, key=lambda row: -row[1])[:6]:
@@ -194,12 +263,12 @@ def _costliest(modelled: paper_model.Modelled, device: str, units: int) -> list[
 
 
 def number(value: float) -> str:
-    """Return a count, or a share of one where a launch does many units."""
+    """Return a count, or a fraction if a launch does many units."""
     return f"{value:,.0f}" if value >= 1 else f"1/{1 / value:.0f}"
 
 
 def quantity(value: float) -> str:
-    """Three digits and a prefix."""
+    """Return three digits and a prefix."""
     for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:.3g} {letter}"
@@ -207,7 +276,7 @@ def quantity(value: float) -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    """Three digits of seconds, milliseconds or microseconds."""
+    """Return three digits of seconds, milliseconds or microseconds."""
     if seconds >= 1.0:
         return f"{seconds:.3g} s"
     return f"{1e6 * seconds:.3g} us" if seconds < 1e-4 else f"{1e3 * seconds:,.3g} ms"
@@ -215,50 +284,14 @@ def milliseconds(seconds: float) -> str:
 
 def page(found: Sequence[Counts]) -> str:
     """Return the text of docs/developer/gpu_paper.md."""
-    source = "the machine code for sm_90, taken apart by nvdisasm"
+    source = "They are counted in the machine code for sm_90, disassembled by nvdisasm."
     if disassembler() is None:
-        source = "PTX alone (no nvdisasm here): instructions are PTX's, not the machine's"
+        source = "They are PTX instructions, because nvdisasm is not installed."
+    options = " ".join(OPTIONS[:-1])
     lines = [
         "# GPU workloads by count",
         "",
-        "Written by `python -m benchmarks.paper --write`. **By count, not measured.** A time in "
-        "these tables is a model's; what an H200 took is in [GPU report]"
-        "(gpu_report.md#measured-on-an-h200).",
-        "",
-        "How it is counted. Launches: of the present host code, on a device that writes down name, "
-        "grid and arguments and runs nothing (`tests/support/cuda/recorder`). Instructions: PTX of "
-        f"NVRTC {nvrtc.version()} ({' '.join(OPTIONS[:-1])}); the integers that its branches and "
-        "addresses depend on are run for a few threads of each launch, which says how often each "
-        f"loop runs; and {source}: instructions of each loop, for the A100 too (`LastLayers` has "
-        "more there, about twice as many in its loop: sm_80 has no instruction that rounds to "
-        "TF32, which mc-forward-tf32 pays for on an A100). Bytes asked for: "
-        "by all lanes of all warps, caches or not; of memory: no more than lies between the first "
-        "and the last byte that a launch touches of an allocation. Model: "
-        "`benchmarks/studies/paper_model.py`, a launch is 1.5 us as the node of a graph and 5 us "
-        "of the host from Python, 0.8 us to fill, "
-        "a barrier of a cluster counts as 15 of a block, one of blocks that wait for each other "
-        "through global memory as 88, 1.5 us (that is what the form for an A100 rests on: people "
-        "measure 1 to 1.5 us there); "
-        "and the slowest of issue, float32 lanes, shared memory, tensor cores, memory and L2; its "
-        "efficiency of "
-        "issue, barriers, L2 and the two costs of a launch are assumed. `clocks`: in which a "
-        "scheduler issues the instructions of a warp, more than one for an instruction that reads "
-        "several registers of one bank (`paper_kernels.clocks_of`). Where all that a workload "
-        "touches fits into L2, memory counts nothing. Reads of 16 bytes of shared memory take four "
-        "wavefronts, two where pairs of lanes have equal addresses (`WideProduct`, `TapGradient`, "
-        "`FewRowsProduct`; `Trajectory` and `RowGradient`, "
-        "but for the last of an odd number of rows of tiles, which is counted as the others). "
-        "Floor: bytes "
-        "over a device's copy bandwidth or operations over the peak of the data sheet, of the H200 "
-        "at the clock that was measured.",
-        "",
-        "`reachable`: launches, and a model without the banks of registers of kernels that were "
-        "designed, whose prototypes were compiled and counted by hand. "
-        "`per multiply-add`: instructions of a lane for each multiply-add that the floor counts, "
-        "in float32. `?`: branches on numbers "
-        "that nobody computed were guessed. `*`: not every loop of the PTX has "
-        "one of the machine code; such a loop takes the ratio of the whole kernel. "
-        "Beside the rows of the table: hmc-wide, sgld, of 784-256-256-10.",
+        HOW.format(nvrtc=nvrtc.version(), options=options, source=source).strip(),
         "",
         "## By count, not measured",
         "",
@@ -273,7 +306,7 @@ def page(found: Sequence[Counts]) -> str:
 
 
 def budget(found: Iterable[Counts]) -> dict[str, Any]:
-    """Return what a later change may not raise, by row."""
+    """Return the counts that a later change may not raise, by row."""
     what = ("launches", "instructions", "asked", "memory")
     rows: dict[str, dict[str, float]] = {}
     for one in found:
@@ -285,10 +318,10 @@ def budget(found: Iterable[Counts]) -> dict[str, Any]:
 
 
 def over(found: Mapping[str, Any], committed: Mapping[str, Any]) -> list[str]:
-    """Return what is above the budget: launches at all, counts by 2 %, the model's time by 5 %.
+    """Return rows above the budget: any launch more, counts 2 %, the time of the model 5 %.
 
-    The time sees what counts do not, such as registers that leave room for fewer blocks. Of another
-    compiler nothing but launches and the number of kernels is compared.
+    The time sees effects that counts do not, such as registers that allow fewer blocks. With
+    another compiler, only launches and the number of kernels are compared.
     """
     more = {"instructions": 1.02, "asked": 1.02, "memory": 1.02, "model_us": 1.05, "spilled": 1.0}
     same = all(found[key] == committed[key] for key in ("nvrtc", "machine code"))
@@ -304,7 +337,7 @@ def over(found: Mapping[str, Any], committed: Mapping[str, Any]) -> list[str]:
 
 
 def against(text: str, found: Mapping[str, Counts]) -> list[str]:
-    """Lines of a table: the model beside what `benchmarks.accept` measured."""
+    """Return lines of a table: the model next to the times of `benchmarks.accept`."""
     lines = ["| workload | device | model | measured | measured / model | |", "|" + "---|" * 6]
     for line in text.splitlines():
         step = json.loads(line)
@@ -327,12 +360,12 @@ def against(text: str, found: Mapping[str, Counts]) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Count the rows that were asked for and print their table."""
+    """Count the requested rows and print their table."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.paper", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--rows", nargs="+", choices=tuple(ROWS), help="some rows only")
-    parser.add_argument("--small", action="store_true", help="reduced workloads, to see them run")
+    parser.add_argument("--small", action="store_true", help="reduced workloads, for a quick check")
     parser.add_argument(
         "--write", nargs="?", const=str(PAGE), metavar="PAGE", help="the page; with all rows the "
         "budget too",
@@ -351,7 +384,7 @@ def main(arguments: list[str] | None = None) -> int:
     print("\n".join(summary(found)))
     if given.against:
         by_name = {one.row.name: one for one in found}
-        print("\nModel, by count, beside what was measured:\n")
+        print("\nModel, by count, and measured times:\n")
         print("\n".join(against(given.against.read_text(), by_name)))
     if given.write and not stop.status:
         Path(given.write).write_text(page(found))

@@ -1,10 +1,14 @@
-"""Launches of a record and what each of them asks of a device, counted.
+"""Count the launches of a record and the work that each of them asks of a device.
 
-Few threads of a launch are run: the first lane of the first, the second and the last warp of the
-first and the last block along each axis; the second stands for those between, and where each has a
-part of its own all are run; the first block (the first few where neighbours differ in turn) stands
-for all but the last. Launches of one kernel, one grid and equal decisive arguments count the same.
-All lanes are taken to load and store with the first.
+A few threads of a launch are run:
+
+- Warps: the first lane of the first, the second and the last warp. The second warp represents the
+  warps between. If every warp has a part of its own, all warps are run.
+- Blocks: the first and the last block along each axis. The first block represents all but the
+  last. If neighbours differ in turn, the first few blocks represent them.
+
+Launches of a kernel with equal grid and equal decisive arguments count the same. All lanes load and
+store like the first.
 """
 
 from __future__ import annotations
@@ -22,9 +26,9 @@ from tests.support.cuda.recorder import Record
 __all__ = ["Counted", "counted"]
 
 _LANES = 32
-# Blocks whose tiles have the cells that a window with strides of two meets by other taps, in turn.
+# Neighbouring blocks that differ: a window with strides of two meets their cells by other taps.
 _DIFFER = {"OrderedDeltaPatches<": 4}
-# Whose warps have tiles of different layers, or of which some alone copy the last columns.
+# Kernels in which warps have tiles of different layers, or only some copy the last columns.
 _WARPS_DIFFER = ("RowGradient<", "Trajectory<", "ClusterTrajectory<", "GridTrajectory<")
 _WARPS_DIFFER += ("LastLayers<",)
 
@@ -38,9 +42,10 @@ class Counted:
     name : str
         C++ type of the kernel.
     times, replayed : int
-        Launches, and how many of them are of a graph.
+        Launches, and the launches among them that belong to a graph.
     blocks, threads, registers, shared, spilled : int
-        Of the grid, of a block, of a thread, bytes of a block, bytes of a thread.
+        Blocks of the grid, threads of a block, registers of a thread, shared bytes of a block,
+        spilled bytes of a thread.
     issue, clocks : float
         Instructions of an average warp, and clocks in which they are issued.
     fma : float
@@ -50,15 +55,15 @@ class Counted:
     mma : float
         Multiply-adds on tensor cores of an average block.
     barriers : float
-        Of a block.
+        Barriers of a block.
     read, written : float
-        Bytes that threads ask for, all lanes at work.
+        Bytes that threads request, if all lanes work.
     memory : float
-        Bytes that must come from or go to device memory where caches keep nothing from launch to
-        launch and everything inside: of each allocation no more than lies between the first and the
+        Bytes that must come from or go to device memory, if caches keep everything within a launch
+        and nothing between launches. For each allocation, at most the span from the first to the
         last byte.
     guesses : int
-        Branches of the threads run that depend on what was not computed.
+        Branches of these threads that depend on numbers that were not computed.
     paired : bool
         Whether loops of PTX and machine code were paired.
     extents : tuple of (int, int, int)
@@ -110,14 +115,14 @@ class _Memory:
         return at if at >= 0 and address < self.ends[at] else None
 
     def read(self, address: int, size: int) -> int | None:
-        """Return the integer there, None for memory nobody has."""
+        """Return the integer at an address, None outside all allocations."""
         if self.place(address) is None or self.place(address + size - 1) is None:
             return None
         return int.from_bytes(ctypes.string_at(address, size), "little")
 
 
 def counted(record: Record) -> list[Counted]:
-    """Return what the launches of a record count, most instructions first."""
+    """Return the counts of the launches of a record, most instructions first."""
     memory, made = _Memory(record), kernels(record.names)
     groups: dict[Any, list[Any]] = {}
     for (name, grid, arguments, shared, replayed), times in record.launches.items():
@@ -138,18 +143,18 @@ def counted(record: Record) -> list[Counted]:
 
 
 def _ends(warps: int, differ: bool) -> list[tuple[int, int]]:
-    """Return the first warp of a block, the second for those between, and the last.
+    """Return (warp, number that it represents): the first, the second and the last warp.
 
-    differ: each does another thing; then all.
+    differ: every warp does other work; then all.
     """
     few = [(0, 1), (1, warps - 2), (warps - 1, 1)]
     return few if warps > 3 and not differ else [(warp, 1) for warp in range(warps)]
 
 
 def _blocks(grid: tuple[int, int, int], differ: int) -> Iterable[tuple[tuple[int, ...], float]]:
-    """First and last block along each axis, and for how many each stands.
+    """Yield the first and last block along each axis, and the number that each represents.
 
-    differ: how many neighbours along the first axis differ, in turn.
+    differ: number of neighbours along the first axis that differ, in turn.
     """
     axes = [[(0, n - 1.0), (n - 1, 1.0)] if n > 1 else [(0, 1.0)] for n in grid]
     if differ < grid[0]:
@@ -188,7 +193,7 @@ def _count(
                 access = function.accesses[number]
                 where = memory.place(low) if access.known else None
                 if access.copy and access.known and where is None:
-                    continue  # zeros in the place of what lies beyond an array
+                    continue  # zeros, because the address is outside of an array
                 asked[number] += alike * runs * _LANES * access.width
                 key = (-1 if where is None else where, access.store)
                 wanted[key] = wanted.get(key, 0.0) + alike * runs * _LANES * access.width

@@ -1,7 +1,7 @@
 """PTX instructions on integers as Python.
 
-A register is an unsigned Python int of the register's width. What is not translated is None:
-floats, shared memory, and instructions that no address or branch of our kernels has needed.
+A register is an unsigned Python int of its width. Floats, shared memory, and instructions that no
+address or branch of our kernels needs are not translated; they are None.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 __all__ = ["PARAMETERS", "Instruction", "address_of", "bytes_of", "is_access", "value_of"]
 
-PARAMETERS = 1 << 62  # where a kernel's arguments lie, in a space of their own
+PARAMETERS = 1 << 62  # address of the arguments of a kernel, in a separate space
 _SPECIAL = {
     f"%{name}.{axis}": 3 * i + j
     for i, name in enumerate(("tid", "ctaid", "ntid", "nctaid"))
@@ -59,7 +59,7 @@ def bytes_of(line: Instruction) -> int:
 
 
 def place_of(line: Instruction) -> str:
-    """Return the operand that is an address of device memory: the last of a copy's two."""
+    """Return the operand that is an address of device memory; the last of the two of a copy."""
     places = [one for one in line.operands if one.startswith("[")]
     return places[-1 if line.parts[0] == "cp" else 0]
 
@@ -86,13 +86,13 @@ def _operand(text: str, width: int) -> str:
 
 
 def _signed(text: str, width: int) -> str:
-    """Return Python of a number of `width` bits read as a signed one."""
+    """Return Python that reads a number of `width` bits as signed."""
     half = 1 << (width - 1)
     return f"(({text} ^ {half}) - {half})"
 
 
 def value_of(line: Instruction) -> str | list[str] | None:
-    """Python of what an instruction on integers returns."""
+    """Return Python of the result of an instruction on integers."""
     parts, op = line.parts, line.parts[0]
     if any(re.fullmatch(r"f(16|32|64)|f16x2|bf16|bf16x2|tf32", p) for p in parts):
         return None

@@ -1,8 +1,8 @@
-"""What the compiler makes of the kernels of a record: PTX, machine code, registers, memory.
+"""Compile the kernels of a record: PTX, machine code, registers, memory.
 
-A part of a kernel runs as often as `paper_ptx` finds; it then issues as many instructions as its
-PTX has, times the machine instructions for each PTX instruction in the same loop. Loops of the two
-texts are paired by their order, nesting and size; a loop without a partner, which the assembler
+`paper_ptx` finds the number of runs of each part of a kernel. A run issues the PTX instructions of
+the part, times the machine instructions per PTX instruction in the same loop. Loops of PTX and
+machine code are paired by order, nesting and size. A loop without a partner, which the assembler
 unrolled or made, takes the ratio of the whole kernel.
 """
 
@@ -30,11 +30,11 @@ __all__ = ["Kernel", "clocks_of", "disassembler", "kernels"]
 
 OPTIONS = (*kernel_sources.OPTIONS, "--ptxas-options=-v")
 ARCHITECTURE = "sm_90"
-_ALONE = 2.0  # cost of a loop without a partner, beside the logarithm of a ratio of sizes
-# Whose lanes read 16 bytes of shared memory in pairs of equal addresses, which halves the
-# wavefronts (of compute capability 7, by its maker). test_wide_products.py, test_tap_gradients.py,
-# test_few_rows.py and test_trajectory.py hold the pairs; the last of an odd number of rows of tiles
-# of a trajectory's weights has none and is counted as if it had.
+_ALONE = 2.0  # cost of a loop without a partner; a pair costs the logarithm of its ratio of sizes
+# Kernels in which pairs of lanes read 16 bytes of shared memory at equal addresses. This halves the
+# wavefronts (documented for compute capability 7). test_wide_products.py, test_tap_gradients.py,
+# test_few_rows.py and test_trajectory.py check the pairs. In the weights of a trajectory, the last
+# of an odd number of rows of tiles has no pairs, but is counted as if it had.
 _PAIRED = (
     "WideProduct<",
     "TapGradient<",
@@ -44,8 +44,8 @@ _PAIRED = (
     "RowGradient<",
     "FewRows",
 )
-_CLUSTER = 15  # barriers of a block that one of a cluster takes as long as; assumed, 0.25 us
-_GRID = 88  # and one through global memory, what counts the blocks that have come; assumed, 1.5 us
+_CLUSTER = 15  # a barrier of a cluster, in barriers of a block; assumed, 0.25 us
+_GRID = 88  # a barrier through a counter in global memory; assumed, 1.5 us
 _ARITHMETIC = ("FFMA", "FMUL", "FADD", "IMAD", "IADD3", "LOP3", "FSEL", "SHF")
 _MMA = re.compile(r"\.m(\d+)n(\d+)k(\d+)\.")
 
@@ -59,11 +59,12 @@ class Kernel:
     name : str
     function : paper_ptx.Function
     threads, registers, shared, spilled : int
-        Of a block, of a thread, bytes of a block known to the compiler, bytes of a thread.
+        Threads of a block, registers of a thread, shared bytes of a block known to the compiler,
+        spilled bytes of a thread.
     machine : list of (first, last) or None
-        Loops of the machine code, by places in `size_of`; None: nobody took it apart.
+        Loops of the machine code, by places in `size_of`; None: it was not disassembled.
     machine_size : list of int
-        Instructions outside of all loops, and inside each loop and no inner one.
+        Instructions outside of all loops, and inside each loop without its inner loops.
     machine_clocks : list of int
         Clocks of a scheduler for the same, see `clocks_of`.
     """
@@ -106,13 +107,13 @@ class Kernel:
 
     @property
     def paired(self) -> bool:
-        """Whether each loop of the PTX has one of the machine code, nested alike."""
+        """Whether each loop of the PTX has a loop of the machine code with equal nesting."""
         if self.machine is None:
             return False
         return _nesting(self.function.loops) == _nesting([(a, b) for a, b in self.machine])
 
     def _pairs(self, sizes: list[int]) -> list[tuple[int, int]]:
-        """Loops of both texts that belong together, by the alignment of the least cost."""
+        """Return pairs of loops of PTX and machine code, by the alignment of least cost."""
         assert self.machine is not None
         ours, theirs = _nesting(self.function.loops), _nesting([(a, b) for a, b in self.machine])
         if ours == theirs:
@@ -139,7 +140,7 @@ class Kernel:
         return found
 
     def weights(self, kind: str) -> list[float]:
-        """Return what one run of each part costs: `kind` issue, clocks, fma, waves, mma, barriers.
+        """Return the cost of a run of each part: `kind` issue, clocks, fma, waves, mma, barriers.
 
         Instructions of a warp; clocks in which a scheduler issues them; fused multiply-adds in
         float32 among them; wavefronts of shared memory, 4 bytes of a thread each; multiply-adds on
@@ -180,12 +181,12 @@ def _of(kind: str, line: paper_integers.Instruction, paired: bool) -> int:
 
 
 def _nesting(loops: list[tuple[int, int]]) -> list[int]:
-    """How many other loops each loop lies in."""
+    """Return the number of other loops around each loop."""
     return [sum(a <= c and d <= b and (a, b) != (c, d) for a, b in loops) for c, d in loops]
 
 
 def disassembler() -> str | None:
-    """Path of nvdisasm, from NVIDIA's wheel or the PATH; None where there is none."""
+    """Return the path of nvdisasm, from NVIDIA's wheel or the PATH; None if not installed."""
     spec = importlib.util.find_spec("nvidia")
     for folder in spec.submodule_search_locations or () if spec else ():
         for path in Path(folder).glob("*/bin/nvdisasm"):
@@ -194,7 +195,7 @@ def disassembler() -> str | None:
 
 
 def kernels(names: tuple[str, ...]) -> dict[str, Kernel]:
-    """Compile kernels, all in one go; what was compiled before is read from a file."""
+    """Compile kernels together; earlier results are read from a file."""
     text, tool = kernel_sources.source(), disassembler()
     options = [*OPTIONS, f"--gpu-architecture={ARCHITECTURE}"]
 
@@ -225,7 +226,7 @@ def kernels(names: tuple[str, ...]) -> dict[str, Kernel]:
 
 
 def _usage(log: str, symbol: str) -> tuple[int, int, int]:
-    """Return registers, shared bytes and spilled bytes, as the assembler says."""
+    """Return registers, shared bytes and spilled bytes from the log of the assembler."""
     text = re.search(rf"Compiling entry function '{symbol}'(.*?)(?=Compiling entry|\Z)", log, re.S)
     assert text is not None
 
@@ -238,7 +239,7 @@ def _usage(log: str, symbol: str) -> tuple[int, int, int]:
 
 
 def _machine(cubin: bytes, tool: str) -> dict[str, Any]:
-    """Loops, and instructions in each of them, of every kernel's machine code."""
+    """Return loops of the machine code of every kernel, and the instructions in each loop."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "all.cubin")
         path.write_bytes(cubin)
@@ -250,7 +251,7 @@ def _machine(cubin: bytes, tool: str) -> dict[str, Any]:
 
 
 def _loops(text: str) -> dict[str, Any]:
-    """Return the same of one kernel, without its subroutines and the padding behind it."""
+    """Return loops and instructions of a kernel, without subroutines and padding."""
     labels: dict[str, int] = {}
     code: list[str] = []
     for line in text.split("\n"):
@@ -281,9 +282,10 @@ def _loops(text: str) -> dict[str, Any]:
 def clocks_of(code: Sequence[str]) -> list[int]:
     """Return the clocks in which each instruction of a machine code is issued.
 
-    One; of arithmetic as many as registers that it reads lie in one of the two banks, even and odd
-    ones. What the instruction before read in the same place and marked ``.reuse`` is still there.
-    Of an H200 this says the 66 % of clocks with an instruction that its counters saw in products.
+    An instruction takes one clock. Arithmetic takes one clock for each register that it reads from
+    the same bank; the two banks have even and odd registers. An operand that the previous
+    instruction read in the same place and marked ``.reuse`` is not read again. For products on an
+    H200 this predicts an instruction in 66 % of the clocks, equal to its hardware counters.
     """
     found, kept_before = [], dict[int, str]()
     for line in code:

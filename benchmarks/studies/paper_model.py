@@ -1,10 +1,13 @@
 """Seconds of counted launches on a device: a model, not a measurement.
 
-A launch takes node + fill + max(issue, lanes, shared, tensor, memory, L2) + barriers. Issue is what
-the busiest multiprocessor issues, blocks x warps x the larger of instructions / eta and of clocks
-over 4 clock, with eta = min(0.90, 0.45 + 0.15 w) for w resident warps per scheduler, and clocks
-those of the banks of registers; lanes what its float32 units multiply and add. Launches that are
-not of a graph cost the host `launch` each, beside the device's time; the larger of the two counts.
+A launch takes node + fill + max(issue, lanes, shared, tensor, memory, L2) + barriers.
+
+- Issue is the time of the busiest multiprocessor: blocks x warps x max(instructions / eta, clocks)
+  / (4 clock). For w resident warps per scheduler, eta = min(0.90, 0.45 + 0.15 w). Clocks include
+  conflicts of register banks.
+- Lanes is the time of its float32 units.
+- A launch outside of a graph costs the host `launch`. The larger of host time and device time
+  counts.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ __all__ = ["DEVICES", "Chip", "Modelled", "model"]
 
 @dataclass(frozen=True)
 class Chip:
-    """Constants of a device: from its data sheet, but those that are assumed.
+    """Constants of a device, from its data sheet if not marked as assumed.
 
     Attributes
     ----------
@@ -28,15 +31,15 @@ class Chip:
     clock : float
         Hz.
     copy, l2 : float
-        Bytes per second of a copy in device memory (read plus written), and of L2; assumed.
+        Bytes per second of a copy in device memory (read plus written), and of L2 (assumed).
     l2_bytes, shared : int
         Bytes of L2, and of shared memory of a multiprocessor.
     lanes : int
-        Float32 multiply-adds of a multiprocessor and clock.
+        Float32 multiply-adds per multiprocessor and clock.
     mma : float
-        TF32 multiply-adds of a multiprocessor and clock by mma.sync; assumed.
+        TF32 multiply-adds per multiprocessor and clock by mma.sync; assumed.
     peak : float
-        The same by the best instruction there is; floors are counted with it.
+        The same with the fastest instruction; floors use it.
     node, fill, launch : float
         Seconds of a node of a graph, of filling the device, of a launch from Python; assumed.
     block : float
@@ -62,7 +65,7 @@ class Chip:
 
     @property
     def ceilings(self) -> dict[str, float]:
-        """What `gpu_rows.Row.floor` counts with: a copy, products at their peak."""
+        """Arguments of `gpu_rows.Row.floor`: copy bandwidth and peaks of products."""
         clocks = self.multiprocessors * self.clock
         return {
             "copy_bytes_per_s": self.copy,
@@ -83,16 +86,16 @@ DEVICES = {
 
 @dataclass
 class Modelled:
-    """Seconds of a workload's unit.
+    """Seconds of one unit of a workload.
 
     Attributes
     ----------
     seconds : float
     host : float
-        Of launches from Python.
+        Seconds of launches from Python.
     parts : dict of str to float
-        Of the device's seconds, by what bounds them: "launches", "issue", "lanes", "shared",
-        "tensor", "memory", "L2", "barriers".
+        Seconds of the device by bound: "launches", "issue", "lanes", "shared", "tensor", "memory",
+        "L2", "barriers".
     rows : list of (Counted, seconds, bound, blocks per multiprocessor)
         Seconds of all launches that count the same.
     """
@@ -103,7 +106,7 @@ class Modelled:
 
     @property
     def device(self) -> float:
-        """The device's seconds."""
+        """Seconds of the device."""
         return sum(self.parts.values())
 
     @property
@@ -113,21 +116,21 @@ class Modelled:
 
     @property
     def bound(self) -> str:
-        """What most of the time is spent on."""
+        """The bound with the largest part of the time."""
         if self.host > self.device:
             return "launches from Python"
         return max(self.parts, key=lambda key: self.parts[key])
 
 
 def resident(one: Counted, chip: Chip) -> int:
-    """Blocks of a launch that a multiprocessor holds."""
+    """Return the blocks of a launch that a multiprocessor holds."""
     registers = -(-max(1, one.registers) // 8) * 8 * 32 * one.warps
     held = min(65536 // registers, chip.shared // (one.shared + 1024), 64 // one.warps, 32)
     return max(1, held)
 
 
 def model(launches: Sequence[Counted], chip: Chip, units: int) -> Modelled:
-    """Return the seconds of one of `units` units that the launches do together."""
+    """Return the seconds of one unit, if the launches do `units` units together."""
     found = Modelled()
     cached = touched(launches) <= 0.8 * chip.l2_bytes
     for one in launches:
@@ -151,7 +154,7 @@ def model(launches: Sequence[Counted], chip: Chip, units: int) -> Modelled:
 
 
 def touched(launches: Sequence[Counted]) -> float:
-    """Bytes between the first and the last that are used of each allocation, all together."""
+    """Return the bytes from the first to the last used byte, summed over allocations."""
     spans: dict[int, tuple[int, int]] = {}
     for one in launches:
         for place, low, high in one.extents:
@@ -161,9 +164,9 @@ def touched(launches: Sequence[Counted]) -> float:
 
 
 def _launch(one: Counted, chip: Chip, cached: bool) -> tuple[float, dict[str, float], int]:
-    """Seconds without barriers, by bound, and the blocks that a multiprocessor holds.
+    """Return seconds without barriers, bounds, and the blocks that a multiprocessor holds.
 
-    cached: all that the workload touches stays in L2.
+    cached: all data of the workload stays in L2.
     """
     held = resident(one, chip)
     busiest = math.ceil(one.blocks / chip.multiprocessors)

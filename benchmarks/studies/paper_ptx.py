@@ -1,10 +1,10 @@
 """How often each part of a kernel runs, from its PTX and the arguments of a launch.
 
 The integer instructions that branches and addresses depend on are turned into Python, a function
-for each part between branches, and run for single threads of a launch: one thread for each warp.
-What depends on numbers that nobody computed (floats, shared memory) is not known; a branch on it
-is guessed, the shorter way first and the other by turns, and told. No kernel is named here: what is
-counted is the compiler's.
+for each part between branches. These functions run for single threads of a launch, one thread for
+each warp. Floats and shared memory are not computed. A branch that depends on them is guessed, the
+shorter side first and then in turns, and the guess is reported. The count follows from the PTX
+alone, without names of kernels.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Access:
     known : bool
         Whether its addresses follow from the arguments.
     copy : bool
-        To shared memory, beside the computation.
+        Asynchronous, to shared memory.
     """
 
     width: int
@@ -56,7 +56,7 @@ class Access:
 
 @dataclass
 class Thread:
-    """What one thread did.
+    """The work of one thread.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Thread:
     guesses : int
         Branches that were guessed.
     blind : int
-        Integers that were read from memory nobody has.
+        Integers that were read outside of all allocations.
     """
 
     parts: list[int]
@@ -96,7 +96,7 @@ class Function:
 
     @cached_property
     def loops(self) -> list[tuple[int, int]]:
-        """First and last part of each loop, by their first."""
+        """First and last part of each loop, sorted by the first."""
         found: dict[int, int] = {}
         for number, part in enumerate(self.parts):
             if part and part[-1].op.startswith("bra"):
@@ -128,7 +128,7 @@ class Function:
         place : tuple of int
             Thread, block, threads of a block and blocks of the grid, three numbers each.
         read : callable
-            address, bytes -> the integer there, None for memory nobody has.
+            address, bytes -> the integer there, None outside of all allocations.
         """
         program, _ = self._program
         thread = Thread([0] * len(program), [[0, 1 << 64, -1] for _ in self.accesses])
@@ -145,14 +145,14 @@ class Function:
 
 
 class _State:
-    """What the parts of a program share."""
+    """State that the parts of a program share."""
 
     def __init__(self, arguments, place, read, thread):  # type: ignore[no-untyped-def]
         self.arguments, self.place, self.memory, self.thread = arguments, place, read, thread
         self.tired: dict[int, int] = {}
 
     def load(self, address: int, size: int) -> int:
-        """Return an integer of the arguments or of memory; 0 where nobody knows."""
+        """Return an integer of the arguments or of memory; 0 if unknown."""
         if address >= PARAMETERS:
             at = address - PARAMETERS
             return int.from_bytes(self.arguments[at : at + size], "little")
@@ -163,7 +163,7 @@ class _State:
         return value
 
     def guess(self, number: int, first: bool) -> bool:
-        """Whether a branch that nobody can know jumps: by turns, at first as `first` says."""
+        """Return whether an unknown branch jumps: in turns, beginning with `first`."""
         self.thread.guesses += 1
         self.tired[number] = self.tired.get(number, 0) + 1
         return (self.tired[number] % 2 == 1) == first
@@ -172,8 +172,8 @@ class _State:
 def functions(text: str) -> dict[str, Function]:
     """Return the entries of a PTX module by symbol.
 
-    What a kernel of clusters reads and writes at addresses of no stated space is shared memory, of
-    other blocks: what it has of the device's memory is said to be that.
+    In a kernel with clusters, an access without a state space is to shared memory of other blocks.
+    Accesses to device memory have a state space there.
     """
     found = {}
     for match in re.finditer(r"\.entry (\w+)\(.*?\n\{\n(.*?)\n\}\n", text, re.S):
@@ -185,7 +185,7 @@ def functions(text: str) -> dict[str, Function]:
 
 
 def regions(loops: list[tuple[int, int]], count: int) -> list[int]:
-    """Return, for each of `count` places, the number of its innermost loop, -1 outside of all."""
+    """Return the number of the innermost loop of each of `count` places; -1 outside of loops."""
     owner, width = [-1] * count, [count + 1] * count
     for number, (first, last) in enumerate(loops):
         for place in range(first, min(last + 1, count)):
@@ -233,7 +233,7 @@ def _instruction(text: str) -> Instruction:
 
 
 class _Writer:
-    """Python for the instructions that a function's path and addresses depend on."""
+    """Writes Python for the instructions that path and addresses of a function depend on."""
 
     def __init__(self, function: Function) -> None:
         self.function = function
@@ -242,7 +242,7 @@ class _Writer:
         self.unknown = self._unknown()
 
     def program(self) -> tuple[list[Callable[..., int]], tuple[int, ...]]:
-        """Functions of all parts; the offsets of arguments that branches depend on."""
+        """Return functions of all parts, and offsets of arguments that branches depend on."""
         needed = self._needed(addresses=True)
         code = []
         for number, part in enumerate(self.function.parts):
@@ -262,7 +262,7 @@ class _Writer:
         return [space[f"part{i}"] for i in range(len(code))], tuple(sorted(offsets))
 
     def _unknown(self) -> set[str]:
-        """Return the registers that depend on what is not computed."""
+        """Return the registers that depend on numbers that are not computed."""
         unknown: set[str] = set()
         while True:
             before = len(unknown)
@@ -274,7 +274,7 @@ class _Writer:
                 return unknown
 
     def _needed(self, *, addresses: bool) -> set[str]:
-        """Known registers that branches, and the addresses of accesses, depend on."""
+        """Return the known registers that branches and addresses of accesses depend on."""
         needed: set[str] = set()
         for line in self.lines:
             if line.parts[0] in ("bra", "ret", "exit") and line.guard:
@@ -335,12 +335,12 @@ class _Writer:
         if line.guard is None:
             return f"return {to}"
         if line.guard in self.unknown:
-            shorter = to < 0 or to > number  # onwards, and not once more through a loop
+            shorter = to < 0 or to > number  # forward, not through a loop again
             return f"return {to} if s.guess({number}, {shorter}) else {after}"
         return f"return {to} if {'not ' if line.negated else ''}r[{line.guard!r}] else {after}"
 
     def _line(self, line: Instruction) -> str | None:
-        """Python of an instruction on integers; None where it is another or not known."""
+        """Return Python of an instruction on integers; None for other or unknown ones."""
         if not line.results:
             return None
         try:

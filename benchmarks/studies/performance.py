@@ -90,7 +90,7 @@ log likelihood. The table gives medians over seeds.
 Harder problems are in the developer pages: [time to convergence](developer/effective.md) also has
 networks on which no sampler converges in its budget.
 
-## What you can expect
+## How to read these figures
 
 - One unit of work gains most for small networks, because a call into Ribbit costs little.
 - Large dense products run near the peak of the processor in every library, so ratios are near 1.3.
@@ -155,6 +155,11 @@ def library(entry: str) -> str:
     return f"{NAMES.get(name, name)} {method.removesuffix(' 10')}".strip()  # of the tree depth
 
 
+def _time(seconds: float) -> str:
+    """Return a duration in the spelling of pages for users."""
+    return duration(seconds).replace("us", "µs")
+
+
 def table(head: list[str], rows: list[list[str]]) -> str:
     """Return a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
@@ -168,8 +173,8 @@ def text(record: dict[str, Any], lines: list[Line]) -> str:
     rows = [
         [
             TITLES[r.workload],
-            duration(r.ours),
-            f"{duration(r.theirs)} ({library(r.other)})",
+            _time(r.ours),
+            f"{_time(r.theirs)} ({library(r.other)})",
             f"**{r.ratio:.1f}** ({r.low:.1f} to {r.high:.1f})",
         ]
         for r in found

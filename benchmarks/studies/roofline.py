@@ -1,9 +1,9 @@
-"""How far each CPU workload is from its floor: ``python -m benchmarks.roofline [--write]``.
+"""Compare each CPU workload with its floor: ``python -m benchmarks.roofline [--write]``.
 
-Counts what a workload must do (`benchmarks.studies.roofline_counts`), measures the FMA peak, the
-copy bandwidth and Ribbit's time in turns, and profiles the process with ``perf`` where it is
-installed. ``--write`` also writes docs/developer/roofline.md. Rivals are not needed. Ten minutes,
-and up to twice that next to other work on the same cores.
+Counts the necessary work (`benchmarks.studies.roofline_counts`), measures the FMA peak, the copy
+bandwidth and Ribbit's time in turns, and profiles the process if ``perf`` is installed. ``--write``
+also writes docs/developer/roofline.md. Other libraries are not needed. It takes ten minutes, and up
+to twenty if other processes use the same cores.
 """
 
 from __future__ import annotations
@@ -39,81 +39,129 @@ ALL: dict[str, Any] = {
     name: workload for name, workload in (WORKLOADS | CALLS).items() if workload.kind in COUNTS
 }
 NAMES = list(ALL)
-PARTS = ["products", "at", "elementwise", "at", "waiting", "rest"]
+PARTS = ["products", "of peak", "elementwise", "of peak", "waiting", "rest"]
 PREAMBLE = """
-Written by `python -m benchmarks.roofline --write`. The floor of a workload is the time in which
-this machine could do what the workload cannot do without, and the share is the floor over Ribbit's
-time. Products are the multiplies and adds of dense, convolutional and LSTM products (taps on the
-padding are not counted here, as nothing has to be computed there). Elementwise work is counted by
-hand in slots, one slot being a float32 multiply-add per lane at the measured peak: 20 for SiLU with
-its derivative, 3 for ReLU, 28.5 for a normal, 12.5 for a random word, 4 per parameter and leapfrog;
-`benchmarks/studies/roofline_counts.py` has all of them. Bytes are what has to be read and written
-once per gradient or run; they set a floor only where the working set is larger than the last-level
-cache. Both peaks are those of the same threads in the same run. No code reaches 100 %: products
-read their operands from a cache, and loops begin and end. Shares of the profile are of the samples
-of all threads; "Team::meet" is one thread waiting for the other, "the kernel" is mostly the system
-handing out fresh pages.
+Written by `python -m benchmarks.roofline --write`.
 
-A hand-over is the time until one thread sees what another has written, measured before every round:
-some 30 ns where their cores share a cache and 160 where they do not. Where a system moves its
-virtual cores, the same workload has two times: one chain of a small network is 18 or 22 us, a
-step of SGLD 0.92 or 1.38 ms.
+The floor of a workload is the shortest time in which this machine can do the necessary work. The
+share is the floor divided by Ribbit's time. No code reaches 100 %: products read their operands
+from a cache, and loops begin and end.
 
-What the time is made of follows from the same profile, each kernel being of one part by its name
-(`benchmarks/studies/roofline_parts.py`). "at" is the share of the peak at which the part runs: the
-products' own floor over their time, and that of the elementwise work over its time (above 100 %
-where a kernel does some of it inside products, or in fewer slots than were counted). Waiting has
-the time of threads that sleep; the rest is what no floor counts: packing, sums over shards,
-gathered rows, fresh pages, Python.
+## Columns
 
-What keeps some rows under 85 %, as counted. resnet20: a panel of 32 rows has 51 MB of values, which
-the way back reads again, and two threads have two panels under way, three times what the last-level
-cache holds: 154 MB of lines fetched, written and read again, 10 ms of a panel's 77 at half of the
-copy bandwidth, of which the products hide some. Measured by itself, a convolution of 16 channels on
-32 x 32 pixels runs at 96 % of the peak on one image, in cache, and on 24 images in turn, in memory,
-at 84 % where it does not ask ahead and at 94 % where it does. hmc-synthreg: 120 rows are eight
-vectors of 16, the last one half empty, which is 7 % of its time; the floor counts 120. sgld: a
-line of memory that one thread writes and the other has read before takes 7 to 9 ns where their
-cores share a cache and 27 to 36 where they do not (512 KiB written and read in turn), and a step
-has 14,700 of them for each thread, 0.67 MB of packed weights and 0.27 of values and deltas: 0.1 or
-0.4 to 0.5 ms of it; reading them is no slower than one's own. reparam and normals: the mix of one
-multiply-add, one integer multiply, one shift and one logic operation of AVX-512 was measured to
-take 2 cycles, by which the 430 operations of 128 normals take 215, where the floor says 228 and
-ribbit needs 273; a random word by itself takes 15 slots so, not 12.5. Small networks (hmc-small,
-bbb-seed, mc-forward) and lenet5: 8 multiply-adds of 512 bits take 8 cycles here, with one store
-among them 8.5 to 9.2, with two 10.3 to 11.3, and every value and every delta is stored once: in
-cache, a layer of 8 inputs and 50 outputs runs at 82 % of the peak, and at 95 without its stores, of
-20 and 20 at 93 and 98, of 50 and 50 at 96 and 99. hmc-deep-4 reaches 90 % where nobody works
-beside it (5 of 5 rounds undisturbed).
+| column | meaning |
+|---|---|
+| undisturbed | rounds without other work on the same cores |
+| core-to-core | time until one thread sees a value that another thread has written |
+| products | multiplies and adds of dense, convolutional and LSTM layers, without taps on padding |
+| slots | elementwise work; a slot is the time of one float32 multiply-add per lane at the peak |
+| bytes | bytes that must be read and written once per gradient or run |
+| data in | cache if the working set fits into the last-level cache, else memory |
+| floor | arithmetic at the peak or, for data in memory, bytes at the copy bandwidth, if longer |
+| bound by | the longer of these two |
 
-On AVX2 the floor is the same (118 GFLOP/s here, as a 512-bit operation takes two cycles), though
-its multiply-adds of half the width need twice the loads and have half the registers, and its stores
-cost next to nothing (8 multiply-adds of 256 bits take 4.3 cycles, and 4.5 with four stores). Why
-normals, and reparam, which is made of them, are furthest behind: it has no exclusive or of three
-and no selection by a mask, so that 32 normals are 251 operations of 256 bits, 63 cycles of its four
-units, where AVX-512 needs half as many as 215, 54 cycles; 0.79 ns a normal are 93 cycles. Of the
-loop's 325 instructions for 32 normals 56 store what 16 registers do not hold, or load it again, and
-a core that looks ahead over 320 instructions has one such block in sight. Why hmc-small-8 is some
-ten points behind: SiLU with its slope takes 102 instructions for 32 numbers, where AVX-512 has 81
-of twice the width for 64, and 7.0 cycles for eight numbers, not 5.4, which is 1.7 of the 2.3 us
-between the two. Exact division is not what it waits for: an estimate of 12 bits and one Newton step
-take as long, and would differ between makers of processors.
+Slots per element: 20 for SiLU with its derivative, 3 for ReLU, 28.5 for a normal, 12.5 for a random
+word, 4 per parameter and leapfrog. `benchmarks/studies/roofline_counts.py` has the full list.
 
-Others on the same cores take from what a core looks ahead, which a loop of normals shows at once
-and the peak does not: a round before or behind which that loop took over 3 % longer than it did at
-best is made anew, up to twice as many as are asked for, and the calmest count ("undisturbed" says
-how many of them were).
+The tables of time by part divide a profile of all threads by the names of its kernels
+(`benchmarks/studies/roofline_parts.py`):
 
-Whole public calls are timed as a user makes them, all they do around gradients included: checks,
-records of every draw, convergence at the end. Steps and lengths are given by hand (defaults would
-tune them, and no floor could count the gradients); every call is held to as many gradients as its
-floor has. SGLD takes batches of 128 rows, a draw of MCLMC is 25 steps, predictions are of draws
-around one place at new rows.
+- **products, elementwise**: shares of the time. "of peak" is the floor of the part divided by its
+  time. It exceeds 100 % if a kernel does elementwise work inside products, or if it needs fewer
+  slots than counted.
+- **waiting**: threads that sleep or wait for another thread.
+- **rest**: work that no floor counts: packing, sums over partitions, gathered rows, fresh memory
+  pages, Python.
+
+In the table of costs, `Team::meet` is one thread that waits for the other. "the kernel" is the
+operating system, which mostly hands out fresh pages.
+
+## Measurement
+
+- **Peaks.** The peak of fused multiply-adds (FMA) and the copy bandwidth come from the same threads
+  in the same run.
+- **Core-to-core latency.** It is measured before every round: about 30 ns if the cores share a
+  cache, 160 ns if not. On a system that moves its virtual cores, a workload has two times. One
+  chain of a small network takes 18 or 22 us, a step of SGLD 0.92 or 1.38 ms.
+- **Disturbed rounds.** Other work on the same cores shrinks the reorder window of a core. A loop of
+  normals shows this at once, the FMA peak does not. The loop runs before and after each round. If
+  it takes over 3 % longer than its best time, the round is repeated. The number of repeated rounds
+  is at most twice the requested number. The least disturbed rounds count.
+- **Public calls.** They are timed as a user makes them, with checks, records of every draw and the
+  convergence report. Step sizes and lengths are set explicitly, because tuned defaults would make
+  an unknown number of gradients. The benchmark checks the number of gradients of every call. SGLD
+  takes batches of 128 rows. A draw of MCLMC is 25 steps. Predictions use draws around one position,
+  at new rows.
+
+## Causes of shares under 85 %
+
+**resnet20: memory traffic.** A tile of 32 rows has 51 MB of activations, which the backward pass
+reads again. Two threads work on two tiles at a time, three times the size of the last-level cache.
+Each tile moves 154 MB of cache lines: fetched, written and read again. At half of the copy
+bandwidth they take 10 of the tile's 77 ms; the products hide a part of this time. The table has a
+convolution of 16 channels on 32 x 32 pixels, measured alone.
+
+| images | data in | prefetch | of peak |
+|---|---|---|---|
+| 1 | cache | - | 96 % |
+| 24 in turn | memory | no | 84 % |
+| 24 in turn | memory | yes | 94 % |
+
+**hmc-synthreg: partial vectors.** 120 rows take eight vectors of 16, and half of the last vector is
+empty. This is 7 % of the time; the floor counts 120 rows.
+
+**sgld: cache lines that move between cores.** A thread writes lines that the other thread has read
+before. A line takes 7 to 9 ns if the cores share a cache, and 27 to 36 ns if not (512 KiB written
+and read in turn). A step has 14,700 such lines per thread: 0.67 MB of packed weights, and 0.27 MB
+of activations and their gradients. They take 0.1 ms of the step, or 0.4 to 0.5 ms. Reading a line
+of the other thread is as fast as reading a line of the same thread.
+
+**reparam, normals: mix of instructions.** One multiply-add, one integer multiply, one shift and one
+logic operation of AVX-512 together take 2 cycles (measured). At this rate, the 430 operations of
+128 normals take 215 cycles. The floor is 228 cycles, and Ribbit takes 273. A random word alone
+takes 15 slots at this rate, not 12.5.
+
+**Small networks (hmc-small, bbb-seed, mc-forward) and lenet5: stores.** Every activation and its
+gradient are stored once. Eight multiply-adds of 512 bits take 8 cycles, with one store 8.5 to 9.2,
+and with two 10.3 to 11.3. Layers in cache reach these shares of the peak:
+
+| inputs, outputs | with stores | without stores |
+|---|---|---|
+| 8, 50 | 82 % | 95 % |
+| 20, 20 | 93 % | 98 % |
+| 50, 50 | 96 % | 99 % |
+
+**hmc-deep-4: disturbed rounds.** It reaches 90 % in a run with 5 of 5 undisturbed rounds.
+
+## AVX2
+
+The floor is the same (118 GFLOP/s), because a 512-bit operation takes two cycles on this machine.
+The multiply-adds of AVX2 have half the width and need twice as many loads. AVX2 has half as many
+registers. Its stores cost almost nothing: eight multiply-adds of 256 bits take 4.3 cycles, and 4.5
+with four stores.
+
+**normals and reparam** have the lowest shares:
+
+- AVX2 has no three-operand exclusive or and no selection by a mask. So 32 normals are 251
+  operations of 256 bits, or 63 cycles of its four units. On AVX-512, 32 normals are half of 215
+  operations, or 54 cycles. On AVX2, Ribbit takes 93 cycles (0.79 ns per normal).
+- The loop has 325 instructions for 32 normals. 56 of them store or reload values, because AVX2 has
+  16 registers.
+- The reorder window has 320 instructions, so the core sees one block of 32 normals at a time.
+
+**hmc-small-8** is about ten percentage points behind AVX-512:
+
+- SiLU with its derivative takes 102 instructions for 32 numbers. AVX-512 takes 81 for 64 numbers.
+- Eight numbers take 7.0 cycles, not 5.4. This is 1.7 of the 2.3 us of difference.
+- Division is not the cause. An estimate of 12 bits and one Newton step take as long, and the result
+  would differ between processor vendors.
+
+## Machine and run
 """
 
 
 def copy_bandwidth(threads: int, processor: bool = False, seconds: float = 0.3) -> float:
-    """Bytes/s that `threads` threads read and write together, copying arrays of 128 MiB."""
+    """Return bytes/s that `threads` threads read and write together in copies of 128 MiB arrays."""
     clock = time.process_time if processor else time.perf_counter
     pairs = [(np.ones(1 << 25, np.float32), np.empty(1 << 25, np.float32)) for _ in range(threads)]
     for source, to in pairs:
@@ -148,7 +196,7 @@ def measure(
 ) -> Iterator[Row]:
     """Time and profile the workloads in order; `watch` seconds of profile, 0 for none.
 
-    `most_threads` and `processor` are those of `benchmarks.harness.compare.compare`.
+    `most_threads` and `processor` are arguments of `benchmarks.harness.compare.compare`.
     """
     available = min(len(machine.cores()), most_threads or len(machine.cores()))
     processes: dict[tuple[str, int], Process] = {}
@@ -182,7 +230,7 @@ def measure(
 
 
 def amount(number: float) -> str:
-    """Three digits, and a prefix before whatever unit follows."""
+    """Return three digits and the prefix of the unit that follows."""
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= factor:
             return f"{number / factor:.3g} {prefix}"
@@ -190,7 +238,7 @@ def amount(number: float) -> str:
 
 
 def tables(rows: list[Row], bandwidth: float, without: str) -> list[Table]:
-    """Floors and shares, profiles."""
+    """Return the tables of floors, shares and profiles."""
     floors, calls, costs, made_of, narrow = [], [], [], [], []
     for row in rows:
         name, units = row.workload.name, row.workload.units
@@ -223,26 +271,26 @@ def tables(rows: list[Row], bandwidth: float, without: str) -> list[Table]:
         for times, parted in ((row.widest, made_of), (row.avx2, narrow)):
             if times.costs:
                 parted.append([name, f"{floor / times.median:.0%}", *part_cells(row, times)])
-    head = ["workload", "per", "threads", "undisturbed", "hand-over", "products", "slots", "bytes"]
-    head += ["they lie in", "floor", "set by", "ribbit", "share"]
+    head = ["workload", "per", "threads", "undisturbed", "core-to-core", "products", "slots"]
+    head += ["bytes", "data in", "floor", "bound by", "ribbit", "share"]
     made_of_head = ["workload", "share", *PARTS]
     return [
         ("Floors", [*head, "on AVX2", "share"], floors),
         ("Whole public calls", ["call", *head[1:]], calls),
-        ("What the time is made of", made_of_head, made_of),
-        ("What the time is made of, on AVX2", made_of_head, narrow),
-        ("Largest costs, of the samples of a profile", ["workload", "1", "2", "3"], costs),
+        ("Time by part", made_of_head, made_of),
+        ("Time by part, on AVX2", made_of_head, narrow),
+        ("Largest costs, in shares of the profile", ["workload", "1", "2", "3"], costs),
     ]
 
 
 def handover_cell(row: Row) -> str:
-    """Median ns; a dash where there is one thread, or where two never ran at once."""
+    """Return median ns; a dash for one thread, or if two threads never ran at the same time."""
     found = statistics.median(row.handovers)
     return f"{found:.0f} ns" if row.threads > 1 and found > 0 else "-"
 
 
 def part_cells(row: Row, times: Times) -> list[str]:
-    """Shares of the time of the parts; of products and elementwise work also that of the peak."""
+    """Return shares of the time by part; for products and elementwise work also of the peak."""
     found = parts(times.costs, min(1.0, times.running / row.threads))
     peak = statistics.median(row.peaks) * row.threads
     cells = []
@@ -256,7 +304,7 @@ def part_cells(row: Row, times: Times) -> list[str]:
 
 
 def lines_of(rows: list[Row], bandwidth: float, versions: dict[str, str], command: str) -> Any:
-    """Facts of the run: the machine, peak and bandwidth."""
+    """Return facts of the run: machine, peak and bandwidth."""
     peaks = [peak for row in rows for peak in row.peaks]
     lines = facts(versions, command)
     if peaks:
@@ -265,8 +313,8 @@ def lines_of(rows: list[Row], bandwidth: float, versions: dict[str, str], comman
             f"({min(peaks) / 1e9:.0f}-{max(peaks) / 1e9:.0f})"
         )
     lines.append(
-        f"Rounds beside others on the same cores: {sum(row.anew for row in rows)} made anew, "
-        f"{sum(row.kept for row in rows)} kept for want of better"
+        f"Disturbed rounds: {sum(row.anew for row in rows)} repeated, "
+        f"{sum(row.kept for row in rows)} kept because no calmer round was found"
     )
     lines.append(
         f"Copy bandwidth, read and written, all threads: {bandwidth / 1e9:.1f} GB/s; last-level "
@@ -276,11 +324,11 @@ def lines_of(rows: list[Row], bandwidth: float, versions: dict[str, str], comman
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run, print, write; returns 1 when an answer was wrong."""
+    """Run, print, write; return 1 if an answer was wrong."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.roofline", description=__doc__)
     parser.add_argument("--workloads", nargs="+", choices=NAMES, metavar="NAME")
     parser.add_argument("--quick", action="store_true", help="2 short rounds, short profiles")
-    parser.add_argument("--threads", type=int, help="default: those of the workload")
+    parser.add_argument("--threads", type=int, help="default: the threads of the workload")
     parser.add_argument(
         "--processor-time", action="store_true", help="on a busy machine, with --threads 1"
     )

@@ -1,9 +1,9 @@
-"""What a workload must do at least: products, elementwise work, bytes from memory.
+"""Count the necessary work of a workload: products, elementwise work, bytes from memory.
 
 Elementwise work is counted in slots. A slot is the time of one float32 multiply-add per lane at
-the measured peak, so that products cost half a slot per flop; integer and logic operations cost
-half a slot, as there are twice as many units for them. The constants below are those of the
-shortest form we know at float32 accuracy, counted by hand from the kernels' formulas.
+the measured peak, so a flop of a product costs half a slot. Integer and logic operations also cost
+half a slot, because the core has twice as many units for them. The constants follow from the
+formulas of the kernels, in the shortest form we know at float32 accuracy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.workloads.leapfrog import Leapfrog
 from benchmarks.workloads.networks import Layout, Shape, same_padding
 
 # slots per element
-SILU = 20.0  # exp 11, reciprocal 4, value and slope 4; times the delta on the way back
+SILU = 20.0  # exp 11, reciprocal 4, value and derivative 4; times the delta in the backward pass
 RELU = 3.0  # maximum, mask, times the delta
 PHILOX = 12.5  # a random word: 10 rounds of 4 words, 4 multiplies and 6 logic operations each
 NORMAL = PHILOX + 16.0  # half of a Box-Muller pair: logarithm and root, cosine and sine
@@ -28,15 +28,15 @@ LEAPFROG = 4.0  # per parameter: the prior's score and density, kick, drift
 ADAM = 12.0  # two moments, root, quotient, step
 SOFTMAX = 20.0  # per output: exp, sum, quotient, log likelihood, delta
 GAUSSIAN = 4.0  # per output: residual, square, sum, delta
-FRN = 10.0  # square and sum, scale, threshold; on the way back compare, three sums, two products
-LSTM = 95.0  # a unit and step: three sigmoids, two hyperbolic tangents, the cell, the way back
-MOMENTUM = NORMAL + 4.0  # a draw of HMC, per parameter: drawn, two kinetic energies
-ISOKINETIC = NORMAL + 10.0  # a step of MCLMC: turned along the gradient, noise, normalised, moved
+FRN = 10.0  # square and sum, scale, threshold; backward: compare, three sums, two products
+LSTM = 95.0  # per unit and step: three sigmoids, two hyperbolic tangents, cell, backward pass
+MOMENTUM = NORMAL + 4.0  # per parameter and draw of HMC: a normal, two kinetic energies
+ISOKINETIC = NORMAL + 10.0  # per parameter and step of MCLMC: rotation, noise, norm, drift
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Slots per element of what a network has beside products."""
+    """Slots per element of the work of a network other than products."""
 
     silu: float
     relu: float
@@ -47,14 +47,14 @@ class Costs:
 
 
 GRADIENT = Costs(SILU, RELU, SOFTMAX, FRN, LSTM, 2.0)
-# Without slopes and the way back. SiLU: exp 10, reciprocal 3, product; of softmax exp, maximum,
-# sum, quotient; of FRN square, scale, threshold; of an LSTM no way back (12).
+# Without derivatives and backward pass. SiLU: exp 10, reciprocal 3, product. Softmax: exp, maximum,
+# sum, quotient. FRN: square, scale, threshold. LSTM: no backward pass (12).
 FORWARD = Costs(14.0, 1.0, 15.0, 3.0, 83.0, 1.0)
 
 
 @dataclass(frozen=True)
 class Count:
-    """Of one run: flops of products, slots of elementwise work, bytes that leave the caches."""
+    """Work of a run: flops of products, slots of elementwise work, bytes that leave the caches."""
 
     flops: float
     slots: float
@@ -62,7 +62,7 @@ class Count:
     working_set: float = 0.0
 
     def floor(self, peak: float, bandwidth: float, cache: float) -> tuple[float, str]:
-        """Least seconds and what sets them; bytes count when the working set leaves the cache.
+        """Return least seconds and their bound; bytes count if the working set leaves the cache.
 
         Parameters
         ----------
@@ -79,7 +79,7 @@ class Count:
 
 
 def _units(sizes: tuple[int, ...]) -> int:
-    """Hidden units of an MLP."""
+    """Return the number of hidden units of an MLP."""
     return sum(sizes[1:-1])
 
 
@@ -88,7 +88,7 @@ def _likelihood(workload: Any) -> float:
 
 
 def _gradient_slots(workload: Any, rows: int) -> float:
-    """Activations and likelihood of one gradient of an MLP."""
+    """Return slots of activations and likelihood for one gradient of an MLP."""
     act = SILU if workload.activation == "silu" else RELU
     return rows * (act * _units(workload.sizes) + _likelihood(workload) * workload.sizes[-1])
 
@@ -139,7 +139,7 @@ def normals(w: Any) -> Count:
 
 
 class Elements(Layout):
-    """A `net` on shapes that counts slots per row, and products at taps that meet a cell."""
+    """A `net` on shapes that counts slots per row, and products at taps inside the image."""
 
     def __init__(
         self, wiring: Callable[[Any, Any], Any], input_shape: Shape, costs: Costs = GRADIENT
@@ -178,7 +178,7 @@ class Elements(Layout):
 
     def max_pool(self, x: Shape, window: Shape, stride: Shape) -> Shape:
         y = super().max_pool(x, window, stride)
-        # compared, and on the way back looked for again
+        # one comparison forward, one backward
         self.slots += self.costs.light * math.prod(window) * math.prod(y)
         return y
 
@@ -196,7 +196,7 @@ class Elements(Layout):
 
 
 def _met(size: int, kernel: int, stride: int) -> int:
-    """Taps of all places along one axis that lie inside."""
+    """Return the number of taps inside the image, over all places along one axis."""
     before = same_padding(size, kernel, stride)[0]
     places = -(-size // stride)
     return sum(0 <= p * stride + t - before < size for p in range(places) for t in range(kernel))
@@ -233,7 +233,7 @@ def _prediction(w: Any) -> Count:
 
 
 def call(w: Any) -> Count:
-    """Count a whole call: its gradients, and per parameter what the sampler adds to each."""
+    """Count a whole call: its gradients, and the work of the sampler per parameter and gradient."""
     if w.new_rows:
         return _prediction(w)
     one = _one_gradient(w.of, w.batch if w.call == "SGLD.sample" else w.of.rows)

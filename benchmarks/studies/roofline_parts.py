@@ -1,8 +1,8 @@
-"""What a time is made of, from a profile: products, elementwise work, waiting, the rest.
+"""Divide a profile into parts: products, elementwise work, waiting, the rest.
 
-A kernel belongs to one part by its name in the core. What is above a floor is then either work of a
-part that runs below the peak, or waiting, or work that the floor does not count: packing, sums over
-shards, gathered rows, fresh pages, Python.
+The name of a kernel in the core says its part. Time above the floor has three causes: a part runs
+below the peak, threads wait, or the floor does not count the work. Such work is packing, sums over
+partitions, gathered rows, fresh pages and Python.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-# Patterns of names in the core; `benchmarks/test_outcomes.py` looks for a function of each.
+# Patterns of names in the core; `benchmarks/test_outcomes.py` checks that each has a function.
 KERNELS = {
     "products": r"multiply\w*|outer_columns|lanes_columns|lanes_threes|inner_columns|convolve\w*"
     r"|convolution_\w+|narrow_accumulate|gram_panel|add_product|block_gradient",
@@ -25,7 +25,7 @@ KERNELS = {
 
 @dataclass(frozen=True)
 class Parts:
-    """Shares of the time of all threads; they add up to 1. Waiting has what was not sampled."""
+    """Shares of the time of all threads, with sum 1. Sleeping threads count as waiting."""
 
     products: float
     elementwise: float
@@ -41,7 +41,7 @@ def parts(costs: list[tuple[str, float]], busy: float) -> Parts:
     costs : list of (str, float)
         Symbols and their shares of the samples.
     busy : float
-        Samples taken over those of threads that never sleep, 0 to 1.
+        Samples over the samples of threads that never sleep, 0 to 1.
     """
     found = dict.fromkeys(("products", "elementwise", "waiting", "rest"), 0.0)
     for symbol, share in costs:
@@ -59,7 +59,7 @@ def part_of(symbol: str) -> str:
 
 
 def missing(sources: str) -> list[str]:
-    """Patterns that no function of these C++ sources has: its kernels were renamed."""
+    """Return patterns that match no function of these C++ sources: renamed kernels."""
     patterns = "|".join(KERNELS.values()).split("|")
     return [
         pattern

@@ -1,7 +1,7 @@
-"""Rounds of the roofline: what is measured of a workload, and which of its rounds count.
+"""Rounds of the roofline: measure a workload, and select the rounds that count.
 
-Others on the same cores take from what a core looks ahead. A loop of normals shows it before and
-behind a round, the peak of multiply-adds does not.
+Other work on the same cores shrinks the reorder window of a core. A loop of normals before and
+after a round shows this; the FMA peak does not.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from benchmarks.harness import profiles
 from benchmarks.harness.compare import Process
 from benchmarks.studies.roofline_counts import Count
 
-DISTURBED = 0.03  # that much longer than at best, the loop is beside others
-ANEW = 2  # so many times as many rounds as are asked for are made anew, at most
+DISTURBED = 0.03  # a round is disturbed if the loop takes longer than its best time by this share
+ANEW = 2  # most repeated rounds, as a multiple of the requested rounds
 
 
 @dataclass
 class Times:
-    """Of one process: seconds per run, one a round, and its profile."""
+    """Seconds per run of one process, one for each round, and its profile."""
 
     seconds: list[float] = field(default_factory=list)
     costs: list[tuple[str, float]] = field(default_factory=list)
-    running: float = 0.0  # threads, on average, while the profile was taken
+    running: float = 0.0  # mean number of running threads during the profile
 
     @property
     def median(self) -> float:
@@ -36,27 +36,27 @@ class Times:
 
 @dataclass
 class Row:
-    """What was found of one workload, by the widest vectors and, in turns with them, by AVX2."""
+    """Results of one workload, with the widest vectors and, in turns, with AVX2."""
 
     workload: Any
     threads: int
     count: Count
     widest: Times = field(default_factory=Times)
-    avx2: Times = field(default_factory=Times)  # empty where it was not measured
+    avx2: Times = field(default_factory=Times)  # empty if not measured
     peaks: list[float] = field(default_factory=list)
     handovers: list[float] = field(default_factory=list)  # ns
-    anew: int = 0  # rounds that do not count, as others worked on the same cores
-    kept: int = 0  # of those that count, how many were disturbed, too
+    anew: int = 0  # rounds that do not count because they were disturbed
+    kept: int = 0  # disturbed rounds that count
     failure: str = ""
 
     def floor(self, bandwidth: float) -> tuple[float, str]:
-        """Least seconds of a run and what sets them."""
+        """Return the least seconds of a run and their bound."""
         peak = statistics.median(self.peaks) * self.threads
         return self.count.floor(peak, bandwidth, last_level_cache())
 
 
 def last_level_cache() -> float:
-    """Bytes of the largest cache of core 0, or 32 MiB where the system does not say."""
+    """Return bytes of the largest cache of core 0, or 32 MiB if the system does not say."""
     sizes = [32 << 20]
     folder = Path("/sys/devices/system/cpu/cpu0/cache")
     found = [p.read_text().strip() for p in folder.glob("index*/size")]
@@ -66,9 +66,9 @@ def last_level_cache() -> float:
 
 @dataclass(frozen=True)
 class Round:
-    """A peak (flop/s), a hand-over (ns), and the median seconds of each process."""
+    """Peak (flop/s), core-to-core latency (ns), and the median seconds of each process."""
 
-    disturbed: float  # how much longer than at best the loop of `calm` took, before or behind
+    disturbed: float  # time of the `calm` loop before or after the round over its best time, - 1
     peak: float
     handover: float
     seconds: list[float]
@@ -105,8 +105,8 @@ def take_turns(
 ) -> None:
     """Fill `row`: rounds of peak and times, then a profile of each process.
 
-    A round is made anew, up to `ANEW` times as many, where others worked on the same cores; what
-    counts are the least disturbed ones. `calm`: what its loop has taken so far.
+    Disturbed rounds are repeated, at most `ANEW` times the requested number. The least disturbed
+    rounds count. `calm` has the times of its loop so far.
     """
     made: list[Round] = []
     while len(made) < (1 + ANEW) * rounds:

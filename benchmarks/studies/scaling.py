@@ -1,8 +1,8 @@
 """How time and memory grow with the size of a problem: ``python -m benchmarks.scaling [--write]``.
 
-One size at a time: rows N, parameters P, chains, threads, draws. Prints the exponents beside what
-is expected of them; with ``--write`` also writes docs/developer/scaling.md and
-docs/developer/scaling.png. Under two minutes on two idle cores; needs matplotlib to write.
+Varies one size at a time: rows N, parameters P, chains, threads, draws. Prints the exponents and
+the expected exponents. ``--write`` also writes docs/developer/scaling.md and
+docs/developer/scaling.png, which needs matplotlib. It takes under two minutes on two idle cores.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 DOCUMENT = machine.ROOT / "docs" / "developer" / "scaling.md"
 LINEAR = (0.95, 1.05)
-COUNTED = 0.05  # from the exponent that bytes and flops give
-LEAST_SPEED_UP = 1.9  # of chains on two cores
-FLAT = 0.01  # memory per draw without draws, over that with draws
+COUNTED = 0.05  # largest distance from the exponent by count
+LEAST_SPEED_UP = 1.9  # speed-up of chains on two cores
+FLAT = 0.01  # largest ratio of memory per draw, without kept draws over with kept draws
 
 
 @dataclass
 class Measured:
-    """All curves of a run; none of what a run that was stopped has not come to."""
+    """All curves of a run; a run that was stopped lacks the later ones."""
 
     rows: list[Curve] = field(default_factory=list)
     parameters: list[Curve] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Measured:
 
 
 def measure(rounds: int, found: Measured) -> None:
-    """Measure everything, into `found`; says on stderr what it is at."""
+    """Measure all curves into `found`; print the current one on stderr."""
 
     def say(what: str) -> None:
         print(what, file=sys.stderr)
@@ -65,13 +65,13 @@ def measure(rounds: int, found: Measured) -> None:
 
 
 def per_draw(curve: Curve) -> float:
-    """Bytes that a draw adds at the end of a curve of MB."""
+    """Return the bytes that a draw adds at the end of a curve of MB."""
     (low, few), (high, many) = list(zip(curve.sizes, curve.values, strict=True))[-2:]
     return (many - few) * 1e6 / (high - low)
 
 
 def statements(found: Measured) -> list[list[str]]:
-    """Rows of the table: what, from where on, found, expected, whether it is met."""
+    """Return rows of the table: quantity, range, found, expected, met."""
     table = []
     for what, curves in (("N", found.rows), ("P", found.parameters)):
         for curve in curves:
@@ -95,18 +95,18 @@ def statements(found: Measured) -> list[list[str]]:
     if not found.memory:
         return table
     kept, *streamed = found.memory
-    begin = f"{kept.sizes[-2]:,} draws on"
+    begin = f"from {kept.sizes[-2]:,} draws"
     table.append([f"bytes per draw: {kept.name}", begin, f"{per_draw(kept):,.0f}", "", "-"])
     for curve in streamed:
         met = per_draw(curve) <= FLAT * per_draw(kept)
         found_bytes = f"{max(per_draw(curve), 0.0):,.0f}"
-        row = [f"bytes per draw: {curve.name}", begin, found_bytes, f"<= {FLAT:.0%} of that"]
+        row = [f"bytes per draw: {curve.name}", begin, found_bytes, f"<= {FLAT:.0%} of kept draws"]
         table.append([*row, "yes" if met else "NO"])
     return table
 
 
 def chain_statements(speed: Curve) -> list[list[str]]:
-    """Rows of the speed-up of several chains; judged on two cores."""
+    """Return rows of the speed-up of several chains, with an expected value on two cores."""
     cores = len(machine.cores())
     best = dict(zip(speed.sizes, speed.values, strict=True))
     table = []
@@ -114,7 +114,7 @@ def chain_statements(speed: Curve) -> list[list[str]]:
         met = best[chains] >= LEAST_SPEED_UP
         table.append(
             [
-                f"{chains} chains, speed-up of {speed.name}",
+                f"speed-up of {speed.name}, {chains} chains",
                 "",
                 f"{best[chains]:.2f}x",
                 f">= {LEAST_SPEED_UP}x" if cores == 2 else "",
@@ -125,7 +125,7 @@ def chain_statements(speed: Curve) -> list[list[str]]:
 
 
 def facts() -> list[str]:
-    """Machine, versions, date, commit."""
+    """Return machine, versions, date and commit."""
     return [
         f"Machine: {machine.processor()}, {len(machine.cores())} cores, instruction set "
         f"{_core.isa()}, {scaling_curves.second_level_cache() // 1024:,} KiB of second-level cache",
@@ -135,28 +135,36 @@ def facts() -> list[str]:
 
 
 def markdown(table: list[list[str]]) -> str:
-    """Text of docs/developer/scaling.md."""
+    """Return the text of docs/developer/scaling.md."""
     text = [
         "# Scaling",
         "",
-        "Written, with the picture, by `python -m benchmarks.scaling --write`. Times of gradients",
-        "and chains are the smallest of the rounds, speed-ups the median over the rounds of the",
-        "ratio within a round; sizes and threads take turns within a round. Exponents are slopes",
-        "of log time on log size by least squares, from where the inputs (for N) or the weights",
-        "and their gradient (for P) no longer fit into a core's second-level cache. By count:",
-        "products at the peak, then bytes (weights read once per group of 128 rows, their gradient",
-        "read and written once per block, values) at the copy bandwidth of the level that holds",
-        "all of them, both measured in the same run; a step where they leave the last-level cache",
-        "makes an exponent larger than 1. Memory is the",
-        "peak of a process of its own above its peak after ten draws; predictions are means at",
-        "1,000 rows. What is left of it without the draws are the statistics of each transition,",
-        "and a block of outputs that stops growing at 17 MB.",
+        "Written by `python -m benchmarks.scaling --write`, with the picture.",
+        "",
+        "- **Times** of gradients and chains are the smallest of the rounds. Speed-ups are",
+        "  medians over the rounds of the ratio within a round. Sizes and threads take turns",
+        "  within a round.",
+        "- **Exponents** are least-squares slopes of log time on log size. The fit begins at the",
+        "  size at which the inputs (for N) or the weights and their gradient (for P) no longer",
+        "  fit into the second-level cache of a core.",
+        "- **Exponents by count** are slopes of a counted time: products at the peak, then bytes",
+        "  at the copy bandwidth of the level that holds all of them. The bytes are weights (read",
+        "  once per group of 128 rows), their gradient (read and written once per block), and",
+        "  activations. Peak and bandwidths are measured in the same run. The step at which the",
+        "  bytes leave the last-level cache makes an exponent larger than 1.",
+        "- **Memory** is the peak of a separate process above its peak after ten draws.",
+        "  Predictions are means at 1,000 rows. Two things remain if no draws are kept: the",
+        "  statistics of each transition, and a block of outputs that stops growing at 17 MB.",
+        "",
+        "## Machine and run",
         "",
         *(f"- {line}" for line in facts()),
         "",
+        "## Results",
+        "",
         "![Time and memory against rows, parameters, chains, threads and draws](scaling.png)",
         "",
-        "| what | where | found | expected | met |",
+        "| quantity | range | found | expected | met |",
         "|---|---|---|---|---|",
         *(f"| {' | '.join(row)} |" for row in table),
     ]
@@ -164,7 +172,7 @@ def markdown(table: list[list[str]]) -> str:
 
 
 def draw_curves(ax: Axes, curves: list[Curve], factor: float, *, exponents: bool) -> None:
-    """Points and lines; the exponents stand in the legend, a dotted line where a fit begins."""
+    """Draw points and lines, exponents in the legend, and a dotted line at the begin of a fit."""
     from ribbit.plots.style import COLORS, INK
 
     for curve, color in zip(curves, COLORS, strict=False):
@@ -177,18 +185,18 @@ def draw_curves(ax: Axes, curves: list[Curve], factor: float, *, exponents: bool
 
 
 def draw_threads(ax: Axes, curves: list[Curve]) -> None:
-    """Speed-ups on linear axes, beside that of a perfect division of the work."""
+    """Draw speed-ups on linear axes, and the speed-up of a perfect division of the work."""
     from ribbit.plots.style import GREY
 
     draw_curves(ax, curves, 1.0, exponents=False)
     counts = curves[0].sizes
     ax.plot(counts, counts, "--", lw=1.0, color=GREY, label="as many times as threads")
     ax.set_xticks(counts)
-    ax.set_ylim(0.0, 1.75 * max(counts))  # room for the legend
+    ax.set_ylim(0.0, 1.75 * max(counts))  # space for the legend
 
 
 def picture(found: Measured, path: Path) -> None:
-    """Draw the six panels."""
+    """Draw the six axes."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -212,8 +220,8 @@ def picture(found: Measured, path: Path) -> None:
         ax.set(title=title, xlabel=size, xscale="log", yscale="log")
         ax.set_ylabel({1.0: "time, s", 1e3: "time, ms", 1e6: "time, us"}[factor])
         low, high = ax.get_ylim()
-        low = max(low, 0.1) if ax is memory else low  # less is noise
-        ax.set_ylim(low, high * (high / low) ** 0.4)  # room for the legend
+        low = max(low, 0.1) if ax is memory else low  # smaller values are noise
+        ax.set_ylim(low, high * (high / low) ** 0.4)  # space for the legend
     memory.set_ylabel("memory, MB")
     chains.minorticks_off()
     chains.set_xticks(found.chains[0].sizes, [str(size) for size in found.chains[0].sizes])
@@ -230,13 +238,13 @@ def picture(found: Measured, path: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure, print, write; returns 0 whatever was found, unless it was stopped."""
+    """Measure, print, write; return 0 for all outcomes unless the run was stopped."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--write", nargs="?", type=Path, const=DOCUMENT, metavar="PATH")
     options = parser.parse_args(arguments)
     if options.write:
-        import matplotlib  # noqa: F401  # before minutes of measuring rather than after
+        import matplotlib  # noqa: F401  # fails before minutes of measurement, not after
     found = Measured()
     with until_stopped() as stop:
         measure(options.rounds, found)
@@ -244,6 +252,6 @@ def main(arguments: list[str] | None = None) -> int:
     if options.write and not stop.status:
         options.write.write_text(markdown(table))
         picture(found, options.write.with_suffix(".png"))
-    print_table(("Scaling", ["what", "where", "found", "expected", "met"], table))
+    print_table(("Scaling", ["quantity", "range", "found", "expected", "met"], table))
     print("\n".join(facts()))
     return stop.status

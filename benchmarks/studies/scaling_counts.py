@@ -1,8 +1,8 @@
 """The time of a gradient of an MLP by count: its products at the peak, then its bytes.
 
-Weights, their gradient and the values of a block of rows go through the cores once per block; how
-fast depends on the cache that holds all of them. Nothing overlaps here, so it is no floor; what it
-is for is how the time grows. Counted for one thread, float32.
+Weights, their gradient and the activations of a block of rows go through the core once per block.
+Their speed depends on the cache that holds all of them. Products and bytes do not overlap here, so
+this time is no floor. It says how the time grows. Counted for one thread, float32.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import numpy as np
 
 from benchmarks.harness.workload import gradient_flops, num_parameters
 
-PANEL, GROUP = 32, 4  # rows of a panel; panels that go through a layer together
-VALUES = 400 << 10  # bytes of values and deltas that a block of panels may have, at least a group
+PANEL, GROUP = 32, 4  # rows of a tile; tiles that go through a layer together
+VALUES = 400 << 10  # most bytes of activations and their gradients in a block, if above a group
 RELU, SOFTMAX = 3.0, 20.0  # slots per unit and per output; a slot is a multiply-add
 LEVELS = {"second level": 192 << 10, "last level": 6 << 20, "memory": 128 << 20}
-"""Bytes of each of two arrays whose copy lies in that level."""
+"""Bytes of each of two arrays whose copy stays in that level."""
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Of one gradient: flops, bytes read and written, bytes between two touches of a weight."""
+    """Work of one gradient: flops, bytes read and written, bytes between two uses of a weight."""
 
     flops: float
     bytes: float
@@ -34,10 +34,10 @@ class Traffic:
 def traffic(sizes: Sequence[int], rows: int) -> Traffic:
     """Count a gradient of an MLP with these widths, inputs and outputs among them.
 
-    Per group of panels the weights are read on the way forward, and those above the first layer
-    on the way back; per block of panels the gradient is read and written. A unit's value is written
-    and read by the next layer and by its weights' gradient, its slope written and read, its delta
-    written and read twice.
+    The forward pass reads the weights once per group of tiles. The backward pass reads the weights
+    above the first layer once per group. The gradient is read and written once per block of tiles.
+    The value of a unit is written once and read twice: by the next layer and by the gradient of its
+    weights. Its derivative is written and read. Its delta is written and read twice.
     """
     sizes = tuple(sizes)
     dim, first = num_parameters(sizes), (sizes[0] + 1) * sizes[1]
@@ -54,7 +54,7 @@ def traffic(sizes: Sequence[int], rows: int) -> Traffic:
 
 
 def copy_bandwidths(least: float = 0.05) -> dict[str, float]:
-    """Bytes/s read and written by one thread's copy within each level."""
+    """Return bytes/s that a copy by one thread reads and writes within each level."""
     found = {}
     for level, size in LEVELS.items():
         source, to = np.ones(size // 4, np.float32), np.empty(size // 4, np.float32)
@@ -77,7 +77,7 @@ def counted_seconds(
     bandwidths: dict[str, float],
     caches: tuple[float, float],
 ) -> float:
-    """Products at the peak, then the bytes at the speed of the level that holds what is touched.
+    """Return seconds: products at the peak, then bytes at the speed of the level that holds them.
 
     Parameters
     ----------
@@ -86,11 +86,11 @@ def counted_seconds(
     rows : int
         N.
     peak : float
-        Flop/s of one core's float32 multiply-adds.
+        Flop/s of the float32 multiply-adds of one core.
     bandwidths : dict
-        Of `copy_bandwidths`.
+        Result of `copy_bandwidths`.
     caches : (float, float)
-        Bytes of a core's second-level cache and of the last-level one.
+        Bytes of the second-level cache of a core and of the last-level cache.
     """
     counted = traffic(sizes, rows)
     levels = list(LEVELS)

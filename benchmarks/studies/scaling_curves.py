@@ -1,7 +1,7 @@
-"""What `benchmarks.scaling` measures: times and memory against one size at a time.
+"""The curves of `benchmarks.scaling`: times and memory against one size at a time.
 
-``python -m benchmarks.studies.scaling_curves WHAT DRAWS`` makes so many draws in a fresh process
-and prints its seconds and how much its peak memory grew, as JSON.
+``python -m benchmarks.studies.scaling_curves KIND DRAWS`` makes this number of draws in a fresh
+process. It prints the seconds and the growth of the peak memory as JSON.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Run = Callable[[], Any]
 class Curve:
     """Values against a size; `begin` is the first size of the fit of an exponent.
 
-    `counted` are the values by count, where there is one (`scaling_counts`).
+    `counted` are the values by count (`scaling_counts`), or empty.
     """
 
     name: str
@@ -44,12 +44,12 @@ class Curve:
 
     @property
     def exponent(self) -> float:
-        """Slope of log value on log size from `begin` on, by least squares."""
+        """Least-squares slope of log value on log size from `begin`."""
         return self._slope(self.values)
 
     @property
     def counted_exponent(self) -> float:
-        """The same of the values by count."""
+        """The same slope of the values by count."""
         return self._slope(self.counted)
 
     def _slope(self, values: list[float]) -> float:
@@ -58,14 +58,14 @@ class Curve:
 
 
 def second_level_cache() -> int:
-    """Bytes of a core's second-level cache; 1 MiB where the system does not say."""
+    """Return bytes of the second-level cache of a core; 1 MiB if the system does not say."""
     name = "SC_LEVEL2_CACHE_SIZE"
     known = os.sysconf(name) if name in os.sysconf_names else 0
     return known if known > 0 else 1 << 20
 
 
 def seconds(run: Run, least: float = 0.01) -> float:
-    """Seconds of one call: the mean over as many as take `least`."""
+    """Return seconds of one call: the mean over calls that take `least` seconds together."""
     calls, started = 0, time.perf_counter()
     while (spent := time.perf_counter() - started) < least or calls == 0:
         run()
@@ -82,7 +82,7 @@ def interleaved(runs: list[Run], rounds: int) -> list[list[float]]:
 
 
 def posterior(model: rb.Model, rows: int, classes: int = 0) -> rb.Posterior:
-    """Build one on normal inputs, with uniform labels or normal targets."""
+    """Return a posterior on normal inputs, with uniform labels or normal targets."""
     rng = np.random.default_rng(rows)
     x = rng.standard_normal((rows, *model.input_shape), dtype=np.float32)
     y = rng.integers(classes, size=rows) if classes else x.reshape(rows, -1)[:, :1].copy()
@@ -91,7 +91,7 @@ def posterior(model: rb.Model, rows: int, classes: int = 0) -> rb.Posterior:
 
 
 def gradient(target: rb.Posterior) -> Run:
-    """One value and gradient at a start."""
+    """Return a call of one value and gradient at a start."""
     theta = target.init(seed=1)
     return lambda: target.value_and_grad(theta)
 
@@ -107,7 +107,7 @@ def on_threads(threads: int, run: Run) -> Run:
 
 
 def against_rows(rounds: int) -> list[Curve]:
-    """Seconds of a gradient against N, on one thread; beyond cache: inputs and targets are."""
+    """Seconds of a gradient against N, on one thread; the fit begins beyond the cache."""
     deep = [posterior(deep_mlp(), 2**k) for k in range(9, 20)]
     images = [posterior(rb.lenet5(), 2**k, classes=10) for k in range(5, 12)]
     curves = []
@@ -128,7 +128,7 @@ def deep_mlp() -> rb.Model:
 def against_parameters(rounds: int) -> list[Curve]:
     """Seconds of a gradient against P, on one thread, N=1,024: networks get wider, or deeper.
 
-    Beyond cache: weights and their gradient are.
+    The fit begins if weights and their gradient leave the second-level cache.
     """
     shapes = {
         "1 hidden layer, wider": [(2**k,) for k in range(5, 17)],
@@ -152,7 +152,7 @@ def against_parameters(rounds: int) -> list[Curve]:
 
 
 def leapfrogs(chains: int, steps: int = 20) -> Run:
-    """Run leapfrog steps of hmc-small's network."""
+    """Return a call of leapfrog steps on the network of hmc-small."""
     target = posterior(rb.mlp(8, (50,), 1, activation="silu"), 927)
     start = np.stack([target.init(seed=chain) for chain in range(chains)])
     momentum = np.random.default_rng(1).standard_normal(start.shape).astype(np.float32)
@@ -160,7 +160,7 @@ def leapfrogs(chains: int, steps: int = 20) -> Run:
 
 
 def against_chains(rounds: int) -> tuple[list[Curve], Curve]:
-    """Seconds of a leapfrog of all chains, on one thread and on all; and the ratio of the two."""
+    """Return seconds of a leapfrog of all chains on one thread and on all, and their ratio."""
     sizes, threads = [2**k for k in range(7)], len(machine.cores())
     runs = {chains: leapfrogs(chains) for chains in sizes}
     all_runs = [on_threads(t, runs[chains]) for chains in sizes for t in (1, threads)]
@@ -210,12 +210,12 @@ KINDS = {
 
 
 def wide_curve() -> rb.Model:
-    """Build the network whose draws are made, P = 2,701."""
+    """Build the network of the draws, P = 2,701."""
     return rb.mlp(1, (50, 50), 1, activation="tanh")
 
 
 def draw(kind: str, count: int) -> Run:
-    """Mean of the predictions at 1,000 rows from so many draws."""
+    """Return a call of the mean prediction at 1,000 rows from `count` draws."""
     target = posterior(wide_curve(), 100)
     x = np.linspace(-2.0, 2.0, 1_000, dtype=np.float32)[:, None]
     if kind == "mean-field":
@@ -231,7 +231,7 @@ def draw(kind: str, count: int) -> Run:
 
 
 def against_draws() -> tuple[list[Curve], list[Curve]]:
-    """Seconds, and MB of peak memory above that of ten draws, in a process each."""
+    """Return seconds, and MB of peak memory above the peak of ten draws; a process for each."""
     times, memory = [], []
     for kind, name in KINDS.items():
         found = []
@@ -245,9 +245,9 @@ def against_draws() -> tuple[list[Curve], list[Curve]]:
 
 
 def peak_megabytes() -> float:
-    """Most memory this process has held so far.
+    """Return the peak memory of this process.
 
-    The kernel counts pages per core and adds the counts up now and then: a later answer may be
+    The operating system adds up page counts per core from time to time. So a later answer can be
     some pages below an earlier one.
     """
     status = Path("/proc/self/status").read_text()
@@ -255,7 +255,7 @@ def peak_megabytes() -> float:
 
 
 def main(kind: str, count: int) -> None:
-    """Print what the draws cost."""
+    """Print seconds and memory of the draws."""
     draw(kind, 10)()
     before, run = peak_megabytes(), draw(kind, count)
     started = time.perf_counter()

@@ -92,7 +92,7 @@ def _ensemble(study: Study, target: Any, seed: int, store: Path) -> Any:
 
 
 Make = Callable[[Study, Any, int, Path], Any]
-# Those whose predictions under corruptions are kept.
+# Methods whose predictions under corruptions are kept.
 SHIFTED = ("ensemble", "sgld", "bbb", "mc dropout")
 METHODS: dict[str, Make] = {
     "ensemble": _ensemble,
@@ -107,27 +107,32 @@ METHODS: dict[str, Make] = {
 }
 AT_ANY_SIZE = ("ensemble", "sgld", "sghmc", "sghmc cyclical", "bbb", "mc dropout")
 BY_HAND = (
-    'SGLD and SGHMC with `step_size="auto"`, batches of {batch_size}, {updates:,} updates per '
-    "chain after half as many; cyclical steps: a cycle of 800 updates, one draw at the end of "
-    "each; networks trained for {epochs} epochs of Adam (chosen on split 100, which no "
-    "figure uses) under the prior of the size, "
-    "not tuned (the paper tunes weight decay and trains by SGD), {members} in the ensemble; "
-    "mean-field VI for {four} epochs; dropout rate 0.1; MCLMC, SWAG and Laplace by their defaults."
+    'SGLD and SGHMC: `step_size="auto"`, batches of {batch_size}, {updates:,} updates per chain '
+    "after a warmup of half as many; "
+    "cyclical SGHMC: one draw at the end of each cycle of 800 updates; "
+    "deep ensemble: {members} networks, trained for {epochs:,} epochs of Adam; "
+    "one network: mean score of the networks of the ensemble; "
+    "the number of epochs was chosen on split 100, which no figure uses; "
+    "the networks have the same prior as HMC, not tuned, while the paper tunes weight decay and "
+    "trains by SGD; "
+    "mean-field VI: {four:,} epochs; "
+    "MC dropout: rate 0.1; "
+    "MCLMC, SWAG and Laplace: default settings"
 )
 
 
 def names(study: Study) -> list[str]:
-    """Methods of a size: a full covariance and 30,000 exact gradients need a small network."""
+    """Return the methods of a size; SWAG, Laplace and MCLMC need a small network."""
     return list(METHODS if study.size.name == "laptop" else AT_ANY_SIZE)
 
 
 def other_chains(study: Study, seed: int) -> Task:
-    """HMC again with another seed: how far two runs of the same posterior lie apart."""
+    """Return HMC with another seed, which shows how far two runs of one posterior differ."""
     return hmc(study, seed, name="hmc2", chain_seed=500)
 
 
 def tasks(study: Study) -> list[Task]:
-    """HMC twice and every method, on every split."""
+    """Return two runs of HMC and a run of every method, on every split."""
     out = []
     for seed in study.size.splits:
         out += [reference(study, seed), other_chains(study, seed)]
@@ -136,9 +141,9 @@ def tasks(study: Study) -> list[Task]:
 
 
 def task(study: Study, name: str, seed: int, *, scale: float = 1.0) -> Task:
-    """Fit or sample one method; keep its probabilities, of ensembles those of each member.
+    """Fit or sample one method and keep its probabilities, also per member of an ensemble.
 
-    Corruptions are predicted under the prior of the size alone, of scale 1.
+    Corruptions are predicted only under the prior of scale 1.
     """
     size = study.size
     shifts = name in SHIFTED and study.images and scale == 1

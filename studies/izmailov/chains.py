@@ -1,4 +1,4 @@
-"""Tasks that sample a posterior by HMC, and what of their draws is kept."""
+"""Tasks that sample a posterior by HMC, and the arrays that they keep."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from studies.izmailov.shift import CORRUPTIONS, shifted_predictions
 from studies.izmailov.study import Arrays, Study, Task
 
 RHAT_BAR = 1.1
-"""What the paper counts as mixed."""
+"""R-hat below which the paper calls a quantity mixed."""
 
 
 def leapfrogs(study: Study, length: float, step: float) -> float:
-    """Gradients of one run of all chains with trajectories of a length."""
+    """Return the gradients of all chains of a run with trajectories of a length."""
     size = study.size
     return size.chains * (size.warmup + size.draws) * max(1.0, length / step)
 
 
 def forward_passes(study: Study, *, shifts: bool) -> float:
-    """Predictions of all draws in gradients on all training rows, of which each is a third.
+    """Return the cost of predictions in gradients on all rows; a prediction costs a third.
 
     Test rows are predicted twice: for the means and for R-hat.
     """
@@ -34,13 +34,13 @@ def forward_passes(study: Study, *, shifts: bool) -> float:
 
 
 def of_stuck_too(rhat: Any) -> np.ndarray:
-    """Flatten R-hat; chains that never moved have none, which counts as infinite."""
+    """Flatten R-hat; NaN (chains that never moved) becomes infinity."""
     flat = np.asarray(rhat, dtype=float).ravel()
     return np.asarray(np.nan_to_num(flat, nan=np.inf, posinf=np.inf))
 
 
 def reduce(study: Study, seed: int, draws: Any, *, shifts: bool = False) -> Arrays:
-    """Keep what the figures need of draws (C, D, P); the draws themselves are not kept.
+    """Return the arrays that the figures need from draws (C, D, P).
 
     `curve` is (counts, C, N, K): each chain's mean probabilities over its first draws; the last
     count is all of them.
@@ -75,7 +75,7 @@ def probabilities(found: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def hmc_options(study: Study, *, scale: float = 1.0, temperature: float = 1.0) -> dict[str, Any]:
-    """Arguments of HMC that the size sets, moved with the prior's scale and the temperature."""
+    """Return the size's arguments of HMC, adapted to the prior's scale and the temperature."""
     options = dict(study.size.hmc)
     if "trajectory_length" in options:
         options["trajectory_length"] *= scale * math.sqrt(temperature)
@@ -98,7 +98,7 @@ def hmc(
 ) -> Task:
     """Sample one posterior: a split, a prior (family, scale), a temperature, options of HMC.
 
-    With `start_from` the chains begin where those of another task ended, with no warmup.
+    With `start_from` the chains begin at the last draws of another task, without warmup.
     """
     size, scale = study.size, prior[1]
     given = dict(hmc_options(study, scale=scale, temperature=temperature))
@@ -141,7 +141,7 @@ def hmc(
 
 
 def reference(study: Study, seed: int) -> Task:
-    """Return the run that all are compared with: the prior of the size, temperature 1."""
+    """Return the reference run: the prior of the size, temperature 1."""
     return hmc(study, seed, name="hmc", shifts=True)
 
 

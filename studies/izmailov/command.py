@@ -1,8 +1,8 @@
-"""Make the study of Izmailov et al. (2021) again: ``python -m studies.izmailov --size laptop``.
+"""Repeat the study of Izmailov et al. (2021): ``python -m studies.izmailov --size laptop``.
 
-Every figure is made of runs that are kept in a folder: what is done is not done again, and a run
-that was ended by whatever goes on from Ribbit's last checkpoint. ``--write`` also writes the
-figures' JSON files, their pictures and docs/developer/izmailov.md.
+The runs of all figures are kept in a folder. A finished run is not repeated, and an interrupted run
+resumes from Ribbit's last checkpoint. ``--write`` also writes the JSON files of the figures, their
+pictures and docs/developer/izmailov.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--data", choices=list(problems.SHAPES))
     out.add_argument("--data-folder", type=Path, default=Path("data"))
     out.add_argument("--folder", type=Path, default=Path("runs/izmailov"), help="of the runs")
-    out.add_argument("--cost", action="store_true", help="print what it would take, and end")
+    out.add_argument("--cost", action="store_true", help="print the estimated time, and end")
     out.add_argument("--write", action="store_true", help="write results, pictures and the page")
     out.add_argument("--out", type=Path, help="folder of the figures' JSON files instead")
     return out

@@ -1,4 +1,4 @@
-"""What the figures would take: gradients on all rows, times the time of one, measured now."""
+"""Estimates the time of the figures: gradients on all rows, times the time of one gradient."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from studies.izmailov import figures, problems
 from studies.izmailov.study import Study
 
 TIMED_ROWS = 500
-"""At most; the time of more rows is in proportion."""
+"""Largest number of rows to time; the time of more rows is in proportion."""
 HOURS = 24.0
-"""What takes longer than this here is not for this machine."""
+"""Above this estimate the command advises a GPU or a cluster."""
 
 
 def gradient_seconds(study: Study, seconds: float = 1.0) -> float:
@@ -39,7 +39,7 @@ def gradient_seconds(study: Study, seconds: float = 1.0) -> float:
 
 
 def text(seconds: float) -> str:
-    """Two digits and a unit that a reader plans by."""
+    """Return a time in its largest suitable unit."""
     for unit, length in (("years", 3.156e7), ("days", 86400.0), ("hours", 3600.0), ("min", 60.0)):
         if seconds >= 2 * length:
             return f"{seconds / length:,.0f} {unit}"
@@ -47,7 +47,7 @@ def text(seconds: float) -> str:
 
 
 def lines(study: Study, names: Sequence[str]) -> list[str]:
-    """Say how long each figure takes; runs that are done, or shared with one before, are free."""
+    """Return the estimate for each figure; finished and shared runs cost nothing."""
     gradient = gradient_seconds(study)
     out = [
         f"size {study.size.name}: {study.size.network} on {study.size.data}, "

@@ -1,8 +1,8 @@
 """Outcomes: predicates on numbers per split, with margins that are written before the run.
 
-Every number is a difference that each split into training and test rows gives once. Its mean has a
-95 % interval by Student's t over the splits. The splits share rows, so the intervals are somewhat
-too short; the margins are wide beside them or the outcome says that it cannot tell.
+Each split into training and test rows gives one difference. The mean over splits has a 95 %
+interval (Student's t). The splits share rows, so the intervals are somewhat too short. If the
+limit lies inside the interval, the outcome is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 
 @dataclass(frozen=True)
 class Outcome:
-    """One of YES, NO and UNKNOWN, and the numbers that it rests on."""
+    """YES, NO or UNKNOWN, and the numbers that decide it."""
 
     status: str
     because: str
@@ -29,18 +29,18 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the paper in our words, and what decides it.
+    """A claim of the paper in our words, and its criterion.
 
     Attributes
     ----------
     text
         The claim.
     criterion
-        What `judge` asks, in words.
+        The condition of `judge` in words.
     judge
-        From a figure's numbers to the outcome.
+        Returns the outcome for the numbers of a figure.
     of_paper
-        False: what is expected of HMC, which we do not ascribe to the paper.
+        False: HMC should do this; we do not ascribe the claim to the paper.
     """
 
     text: str
@@ -61,25 +61,25 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def above(name: str, values: Sequence[float], bar: float) -> Outcome:
-    """YES where the whole interval lies above the bar, NO where it lies below, else UNKNOWN."""
+    """YES if the whole interval lies above the bar, NO if it lies below, else UNKNOWN."""
     mean, half = interval(values)
-    text = f"{name}: {mean:+.4f} +- {half:.4f}, bar {bar:+g}"
+    text = f"{name}: {mean:+.4f} +- {half:.4f}, must be above {bar:g}"
     if mean - half > bar:
         return Outcome(YES, text)
     if mean + half < bar:
         return Outcome(NO, text)
-    return Outcome(UNKNOWN, f"{text}; the interval holds the bar")
+    return Outcome(UNKNOWN, f"{text}, a limit that lies inside the interval")
 
 
 def within(name: str, values: Sequence[float], margin: float) -> Outcome:
-    """YES where the interval lies in +-margin, NO where it lies outside, else UNKNOWN."""
+    """YES if the interval lies within +-margin, NO if it lies outside, else UNKNOWN."""
     mean, half = interval(values)
-    text = f"{name}: {mean:+.4f} +- {half:.4f}, margin {margin:g}"
+    text = f"{name}: {mean:+.4f} +- {half:.4f}, must be within +-{margin:g}"
     if abs(mean) + half < margin:
         return Outcome(YES, text)
     if abs(mean) - half > margin:
         return Outcome(NO, text)
-    return Outcome(UNKNOWN, f"{text}; the interval holds the margin")
+    return Outcome(UNKNOWN, f"{text}, a limit that lies inside the interval")
 
 
 def every(parts: Sequence[Outcome]) -> Outcome:

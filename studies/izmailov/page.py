@@ -1,4 +1,4 @@
-"""docs/developer/izmailov.md and its pictures, from the figures' JSON files."""
+"""Writes docs/developer/izmailov.md and its pictures from the JSON files of the figures."""
 
 from __future__ import annotations
 
@@ -42,13 +42,20 @@ def text_table(head: list[str], rows: list[list[Any]]) -> str:
     )
 
 
-def wrapped(text: str) -> list[str]:
-    """Lines of at most 98 characters, which leaves room for a list."""
-    return textwrap.wrap(text, 98, break_long_words=False, break_on_hyphens=False)
+def wrapped(text: str, width: int = 98) -> list[str]:
+    """Break a paragraph into lines of at most `width` characters."""
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def item(text: str, depth: int = 0) -> list[str]:
+    """Return the lines of a list item, indented by two spaces per level."""
+    margin = "  " * depth
+    first, *rest = wrapped(text, 98 - len(margin))
+    return [f"{margin}- {first}", *(f"{margin}  {line}" for line in rest)]
 
 
 def write(results: Path) -> None:
-    """Write the pictures and the page of what results there are."""
+    """Write the pictures and the page from all results in the folder."""
     PICTURES.mkdir(parents=True, exist_ok=True)
     found = {name: read_result(results, name) for name in figures.NAMES}
     for name, result in found.items():
@@ -66,25 +73,33 @@ def text(found: dict[str, dict[str, Any]]) -> str:
 
 COMMAND = "python -m studies.izmailov --size laptop --write"
 INTRODUCTION = (
-    "Izmailov, Vikram, Hoffman and Wilson (2021), *What Are Bayesian Neural Network Posteriors "
-    "Really Like?* ([arXiv 2104.14421](https://arxiv.org/abs/2104.14421)), ran full-batch HMC on "
-    "ResNet-20 and a CNN-LSTM and asked how other methods compare. This page asks the same at a "
-    "size that fits on two cores. A small network on small images is not theirs: "
-    "*reproduced* says that the claim holds here as well, *not reproduced* that it does not hold "
-    "here, neither that they are right or wrong at their size. Claims are in our words; what "
-    "HMC should do anyway, and we do not ascribe to the paper, is marked *expected*."
+    "This page repeats a study by Izmailov, Vikram, Hoffman and Wilson (2021): *What Are Bayesian "
+    "Neural Network Posteriors Really Like?* ([arXiv 2104.14421]"
+    "(https://arxiv.org/abs/2104.14421)). The paper ran full-batch HMC on ResNet-20 and a "
+    "CNN-LSTM, and compared other methods with HMC. This page asks the same questions with a small "
+    "network on small images, which fits on two cores. The outcomes say nothing about the networks "
+    "and data of the paper. Claims are in our words."
+)
+OUTCOMES = (
+    "*Reproduced*: the claim also holds here. The whole interval meets the criterion.",
+    "*Not reproduced*: the claim does not hold here. The whole interval misses the criterion.",
+    "*Not testable at this size*: the limit of the criterion lies inside the interval.",
+    "*Expected*: HMC should do this anyway. We do not ascribe the claim to the paper.",
 )
 STATISTICS = (
-    "Every outcome is a predicate in code that was written before the numbers that it judges "
-    "(`judge` in `studies/izmailov/figures/`), with margins; the sentence under *criterion* says "
-    "it in words. Settings were chosen by looking: the grid of steps about the step that HMC "
-    "finds, epochs on a split that no figure uses, and, for time, three scales of two families of "
-    "the prior. Numbers are means over {splits} random splits into training and test rows, "
-    "each with other chains, ± half a 95 % interval by Student's t. The splits draw from the same "
-    "1,797 images, so the intervals are somewhat too short. Splits differ by more than "
-    "methods do, so the intervals in tables and pictures are wide; outcomes are on differences "
-    "within a split. Where an interval holds the bar, "
-    "the outcome is *not testable at this size*."
+    "A criterion can have several parts. If one part is not reproduced, the claim is not "
+    "reproduced. Otherwise, if one part is not testable, the claim is not testable.",
+    "Each criterion is a function (`judge` in `studies/izmailov/figures/`). It was written, with "
+    "its margins, before the numbers that it checks.",
+    "Some settings were chosen from first runs: the grid of step sizes around the step size that "
+    "HMC finds, and the epochs, on a split that no figure uses. To save time, two of the three "
+    "families of the prior have three scales only.",
+    "Numbers are means over {splits} random splits into training and test rows, each with other "
+    "chains, ± half of a 95 % interval (Student's t). The splits draw from the same 1,797 images, "
+    "so the intervals are somewhat too short.",
+    "Splits differ more than methods, so the intervals in tables and pictures are wide. Outcomes "
+    "use differences within a split.",
+    "Log likelihoods are means per test row, in nats. ECE is the expected calibration error.",
 )
 BY_HAND = (
     (
@@ -93,31 +108,33 @@ BY_HAND = (
         "{rows} rows train, {tests} test; no data augmentation",
     ),
     ("network", "64-20-10 with SiLU, 1,510 weights, float32"),
-    ("prior", "Normal of variance 1/5 on all weights, theirs for CIFAR-10; not tuned here"),
     (
-        "HMC",
-        "Ribbit's defaults: the step size by dual averaging, random trajectory lengths of "
+        "prior",
+        "Normal of variance 1/5 on all weights, as in the paper for CIFAR-10; not tuned here",
+    ),
+    (
+        "HMC (reference run)",
+        "Ribbit's defaults: step size by dual averaging, random trajectory lengths of "
         "one prior sd on average; {warmup} trajectories of warmup, {draws} draws, {chains} chains",
     ),
 )
 TIMES = (
-    "Times are wall-clock times beside other work on the same cores. That of a run that was "
-    "interrupted counts its last part; a run that two figures share is "
-    "counted by the first. Seeds: split s shuffles by `RandomState(s)`; its chains have the seed "
-    "1000 s."
+    "Times are wall-clock times with other work on the same cores. For an interrupted run, only "
+    "the last part counts. A run that two figures share counts for the first. Split s shuffles by "
+    "`RandomState(s)`; its chains have the seed 1000 s."
 )
 NOT_MADE = (
     (
-        "Their networks and data at their size",
-        "not testable at this size: `--size paper` constructs; `--cost` says how long it takes",
+        "The networks and data of the paper at their size",
+        "not testable at this size: `--size paper` runs them, `--cost` estimates the time",
     ),
     (
         "The CNN-LSTM on IMDB",
-        "not testable at this size: no text ships with Ribbit or scikit-learn; "
-        "`--size paper --data imdb` runs it where the data are",
+        "not testable at this size: neither Ribbit nor scikit-learn ships texts; "
+        "`--size paper --data imdb` runs it if you have the data",
     ),
     (
-        "Data augmentation is what causes the cold posterior effect",
+        "Data augmentation causes the cold posterior effect",
         "not tested: no figure has augmented data",
     ),
 )
@@ -127,10 +144,12 @@ def head(found: dict[str, dict[str, Any]]) -> list[str]:
     """Introduction, settings and the table of outcomes."""
     size = LAPTOP
     numbers = {name: getattr(size, name) for name in ("rows", "tests", "warmup", "draws", "chains")}
-    out = ["# A study repeated: properties of posteriors of networks", ""]
+    out = ["# A study repeated: posteriors of neural networks", ""]
     out += [*wrapped(f"Written by `{COMMAND}`. {INTRODUCTION}"), ""]
-    out += [*wrapped(STATISTICS.format(splits=len(size.splits))), ""]
-    out += ["| set by hand | to |", "|---|---|"]
+    out += [line for entry in OUTCOMES for line in item(entry)]
+    out += ["", "How numbers and outcomes are computed:", ""]
+    out += [line for entry in STATISTICS for line in item(entry.format(splits=len(size.splits)))]
+    out += ["", "| setting | value |", "|---|---|"]
     out += [f"| {name} | {what.format(**numbers)} |" for name, what in BY_HAND]
     out += ["", "| section | claim | outcome |", "|---|---|---|"]
     for result in found.values():
@@ -147,25 +166,25 @@ def head(found: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def section(result: dict[str, Any]) -> list[str]:
-    """One figure: claim, criterion, outcome, table, picture."""
+    """One figure: claims with criterion and outcome, settings, table, picture."""
     name = result["name"]
-    facts = []
+    out = ["", f"## {result['title']}", ""]
     for one in result["claims"]:
-        facts += [
-            f"{'Claim of the paper' if one['of_paper'] else 'Expected of HMC'}: {one['claim']}",
-            f"Criterion: {one['criterion']}.",
-            f"Outcome: **{one['outcome']}**. {one['because'].replace('+-', '±')}.",
-        ]
+        whose = "Claim of the paper" if one["of_paper"] else "Expected of HMC"
+        out += [*wrapped(f"**{whose}:** {one['claim']}"), ""]
+        out += item(f"Criterion: {one['criterion']}.")
+        out += item(f"Outcome: **{one['outcome']}**")
+        for part in one["because"].replace("+-", "±").split("; "):
+            out += item(part, 1)
+        out.append("")
     if result["by_hand"]:
-        facts.append(f"Set by hand: {result['by_hand']}")
-    facts.append(
+        out += ["**Settings:**", ""]
+        out += [line for part in result["by_hand"].split("; ") for line in item(part)]
+        out.append("")
+    out += wrapped(
         f"Command: `python -m studies.izmailov --figure {name}`, {result['runs']} runs, "
         f"{result['seconds'] / 60:.1f} minutes, splits {result['splits']}."
     )
-    out = ["", f"## {result['title']}", ""]
-    for fact in facts:
-        first, *rest = wrapped(fact)
-        out += [f"- {first}", *(f"  {line}" for line in rest)]
     head = result["head"]
     out += ["", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     out += [f"| {' | '.join(cell(value) for value in row)} |" for row in result["rows"]]

@@ -23,7 +23,7 @@ VOCABULARY = 20_000
 
 
 class MissingDataError(FileNotFoundError):
-    """A data set that does not ship is not where it should be."""
+    """The file of a data set that does not ship is missing."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def from_file(name: str, folder: Path) -> list[np.ndarray]:
 
 
 def load(name: str, rows: int, tests: int, seed: int, folder: Path) -> Split:
-    """Split by `seed`; of sets with test rows of their own the training rows alone are shuffled."""
+    """Split by `seed`; data sets with own test rows shuffle only their training rows."""
     rng = np.random.RandomState(seed)
     if name in FILES:
         x, y, x_test, y_test = from_file(name, folder)
@@ -94,7 +94,7 @@ def load(name: str, rows: int, tests: int, seed: int, folder: Path) -> Split:
 
 
 def stand_in(name: str, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Noise of a data set's shape, float32 or tokens: what a gradient is timed on."""
+    """Return noise with the shape of a data set (float32 or tokens), to time a gradient."""
     rng = np.random.default_rng(0)
     y = rng.integers(CLASSES[name], size=rows)
     if name == "imdb":

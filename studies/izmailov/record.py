@@ -1,4 +1,4 @@
-"""One figure from its runs: numbers, outcome, table; as a JSON file."""
+"""Computes numbers, outcome and table of a figure from its runs, and writes them as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from studies.izmailov.study import Study, Task, write
 
 
 def make(study: Study, name: str) -> dict[str, Any]:
-    """Make the runs that are missing, then the figure's numbers, outcome and table."""
+    """Run missing tasks and return the figure's numbers, outcomes and table."""
     figure = figures.module(name)
     tasks = figure.tasks(study)
     found = {task.name: study.found(task) for task in tasks}
@@ -36,7 +36,7 @@ def make(study: Study, name: str) -> dict[str, Any]:
 
 
 def judged(figure: Any, numbers: dict[str, Any]) -> list[dict[str, Any]]:
-    """Judge every claim of a figure."""
+    """Return the claims of a figure with their outcomes."""
     out = []
     for claim in figure.CLAIMS:
         outcome = claim.judge(numbers)
@@ -46,7 +46,7 @@ def judged(figure: Any, numbers: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def earlier(study: Study, name: str) -> Iterator[list[Task]]:
-    """Tasks of the figures that stand before `name`: what they share is theirs."""
+    """Yield the tasks of earlier figures, which count the time of shared runs."""
     for other in figures.NAMES[: figures.NAMES.index(name)]:
         yield figures.module(other).tasks(study)
 
@@ -58,7 +58,7 @@ def write_result(folder: Path, name: str, result: dict[str, Any]) -> None:
 
 
 def read_result(folder: Path, name: str) -> dict[str, Any] | None:
-    """Read a figure's JSON file; None where there is none."""
+    """Read the JSON file of a figure; None if the file does not exist."""
     path = folder / f"{name}.json"
     if not path.is_file():
         return None

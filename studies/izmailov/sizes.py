@@ -1,4 +1,4 @@
-"""What a run is: data, network, prior, chains and the grids of each figure, by size."""
+"""Settings by size: data, network, prior, chains and the grids of each figure."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ class Size:
     Attributes
     ----------
     rows, tests
-        Rows that train, and the most that are predicted.
+        Training rows, and the largest number of test rows.
     splits
-        Seeds of the splits into training and test rows; every outcome is over these.
+        Seeds of the splits into training and test rows.
     prior_variance
-        Of the normal prior on every weight.
+        Variance of the normal prior on every weight.
     hmc
-        Arguments of `rb.HMC` that are set by hand; empty: its defaults.
+        Arguments of `rb.HMC`; empty: its defaults.
     step_guess
-        Leapfrog step that the cost model takes where HMC finds its own.
+        Leapfrog step of the cost model if HMC finds its own.
     counts
-        Draws per chain after which the predictions are looked at.
+        Numbers of draws per chain that get scores.
     steps
         Leapfrog steps of the figure "step_size".
     lengths
         Trajectory lengths in units of pi/2 prior sds.
     epochs, members
-        Of the networks that are trained.
+        Epochs of training, and number of networks in the ensemble.
     updates
-        Minibatch updates of SGLD and SGHMC per chain after warmup, which has half as many.
+        Minibatch updates of SGLD and SGHMC per chain; warmup has half as many.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Size:
 
     @property
     def quarter_turn(self) -> float:
-        """pi/2 prior sds: what carries a weight of the prior to an independent one."""
+        """pi/2 prior sds, the length that moves a weight of the prior to an independent one."""
         return 0.5 * math.pi * self.prior_sd
 
 
@@ -117,7 +117,7 @@ TEST = Size(
     step_guess=0.05,
 )
 # Network, rows, prior, step, burn-in, draws, chains, batches, epochs and members: the paper's
-# table 3 for CIFAR-10; the grids are those of the size "laptop" in the paper's units.
+# table 3 for CIFAR-10. The grids match the size "laptop", in the paper's units.
 PAPER = Size(
     name="paper",
     network="resnet20_frn",
@@ -146,7 +146,7 @@ PAPER = Size(
         "randomize_length": False,
     },
 )
-# What --data imdb changes of it: its row of the same table.
+# Settings that --data imdb changes: another row of the same table.
 IMDB: dict[str, Any] = {
     "network": "cnn_lstm",
     "rows": 25_000,

@@ -1,4 +1,4 @@
-"""A run folder: every piece of work is made once, kept by rename, and read again afterwards."""
+"""A run folder: each task runs once, its file is written by rename and read again later."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from studies.izmailov.problems import Split
 from studies.izmailov.sizes import IMDB, Size
 
 Arrays = dict[str, Any]
-"""NumPy arrays and scalars by name: what is kept of a task."""
+"""NumPy arrays and scalars of a task by name."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One run of one method: its arrays are made by `make` with a folder for Ribbit's own store.
+    """One run of one method; `make` returns its arrays and gets a folder for Ribbit's store.
 
     Attributes
     ----------
     name
         Readable, for the file's name and the log.
     settings
-        All that decides the numbers, as JSON; another one is another file.
+        All settings that decide the numbers, as JSON; other settings have another file.
     gradients
-        Gradients on all rows, of all chains together, that the cost model counts.
+        Number of gradients on all rows, all chains together, for the cost model.
     """
 
     name: str
@@ -53,27 +53,27 @@ class Task:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write beside the place, flush, rename."""
-    beside = path.with_name(f"{path.name}.part")
-    with beside.open("wb") as file:
+    """Write to a temporary file in the same folder, flush, rename."""
+    temporary = path.with_name(f"{path.name}.part")
+    with temporary.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(path)
+    temporary.replace(path)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
     """Write arrays as .npz, by rename."""
-    beside = path.with_name(f"{path.name}.part")
-    with beside.open("wb") as file:
+    temporary = path.with_name(f"{path.name}.part")
+    with temporary.open("wb") as file:
         np.savez(file, **arrays)
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(path)
+    temporary.replace(path)
 
 
 class Study:
-    """Settings of a run, its data and targets, and the folder of what is done."""
+    """Settings of a run, its data and targets, and the folder of finished tasks."""
 
     def __init__(
         self,
@@ -100,11 +100,11 @@ class Study:
 
     @property
     def images(self) -> bool:
-        """Whether rows are images, which can be corrupted."""
+        """Return whether rows are images, which can be corrupted."""
         return len(problems.SHAPES[self.size.data]) == 3
 
     def model(self, rate: float = 0.0) -> Any:
-        """Build the network, with dropout where a rate is given."""
+        """Build the network, with dropout if the rate is above zero."""
         data = self.size.data
         build = problems.NETWORKS[self.size.network]
         return build(problems.SHAPES[data], problems.CLASSES[data], rate)
@@ -112,10 +112,10 @@ class Study:
     def target(
         self, split: Split, *, prior: Any = None, temperature: float = 1.0, rate: float = 0.0
     ) -> Any:
-        """Build the posterior of the training rows; by default under the normal prior of the size.
+        """Build the posterior of the training rows; the default prior is the normal of the size.
 
-        Pixels have one mean and one scale for all, as is usual for images, so that some pixels at
-        the border hardly vary; Ribbit's warning of that is expected and not shown.
+        All pixels have one mean and one scale, as is usual for images, so some pixels at the
+        border hardly vary. Ribbit's warning about them is expected and not shown.
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", rb.errors.ScaleWarning)
@@ -130,30 +130,30 @@ class Study:
             )
 
     def settings(self, **more: Any) -> dict[str, Any]:
-        """Give what decides the numbers of every task: data, network, chains; and the given."""
+        """Return the settings that decide the numbers of a task: data, network, chains, `more`."""
         every = ("name", "network", "data", "rows", "tests", "prior_variance", "warmup", "draws")
         also = ("chains", "counts", "strengths")
         size = {name: getattr(self.size, name) for name in (*every, *also)}
         return {"size": size, "ribbit": rb.__version__, **more}
 
     def found(self, task: Task) -> Arrays:
-        """Arrays of a task, from its file where there is one; "seconds" is what it took."""
+        """Return the arrays of a task, from its file if it exists; "seconds" is its wall time."""
         path = self.root / "kept" / f"{task.key}.npz"
         chains = self.root / "chains" / task.key
         if not path.is_file():
             began = time.perf_counter()
             with warnings.catch_warnings():
-                # Outcomes of single runs (R-hat, acceptance) are what the figures are about.
+                # The figures themselves report R-hat and acceptance of single runs.
                 warnings.simplefilter("ignore", RibbitWarning)
                 arrays = task.make(chains)
             seconds = time.perf_counter() - began
             write_arrays(path, {**arrays, "seconds": np.float64(seconds)})
             self.log(f"{time.strftime('%H:%M:%S')} {task.name}: {seconds:.1f} s")
-        if chains.exists():  # also what a kill left between the two
+        if chains.exists():  # a killed process can leave this folder
             shutil.rmtree(chains)
         with np.load(path) as archive:
             return {name: archive[name] for name in archive.files}
 
     def done(self, task: Task) -> bool:
-        """Whether the task's file is there."""
+        """Return whether the file of the task exists."""
         return (self.root / "kept" / f"{task.key}.npz").is_file()

@@ -63,8 +63,8 @@ def test_figures_are_those_of_their_pages():
         cells = [cell.strip() for cell in line.split("|")]
         rows.setdefault(cells[1] if len(cells) > 7 else "", cells)
     assert f"default settings converges in {float(rows['ribbit HMC'][7]):.2f} s" in text
-    mclmc, chees = (f"{float(rows[f'blackjax {name}'][7]):.1f} s" for name in ("MCLMC", "ChEES"))
-    assert f"BlackJAX needs {mclmc} with MCLMC and {chees} with ChEES" in text
+    mclmc, nuts = (float(rows[name][7]) for name in ("blackjax MCLMC", "numpyro NUTS 10"))
+    assert f"BlackJAX needs {mclmc:.1f} s with MCLMC, and NumPyro {nuts:.0f} s with NUTS" in text
     weights = rb.mlp(8, (50,), 1).dim  # of hmc-small-1, benchmarks/workloads/table.py
     assert f"from {weights} weights to ResNet-20" in text
     table = (ROOT / "docs/developer/benchmarks.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What runs in folders survive, and what it costs: ``python -m tests.durability --kills 300``.
+"""Kills, full disks and damage that saved runs survive: ``python -m tests.durability --kills 300``.
 
 With ``--record`` the figures go to docs/developer/results.md.
 """
@@ -29,10 +29,10 @@ def main() -> None:
     add("--signal", choices=("KILL", "TERM"), default="KILL")
     add("--full-disk", type=int, metavar="TIMES", help="disks that become full")
     add("--damages", type=int, help="damaged folders")
-    add("--reads", type=int, help="reads of a run that goes on")
+    add("--reads", type=int, help="reads during a run")
     add("--elsewhere", action="store_true", help="other threads, instruction set and release")
     add("--long", action="store_true", help="memory of long runs; 14 GB of disk")
-    add("--cost", action="store_true", help="what writing costs")
+    add("--cost", action="store_true", help="cost of writing")
     add("--of", action="append", help="one line, cost or long run; again")
     add("--seed", type=int, default=0)
     add("--record", action="store_true", help="write the figures to docs/developer/results.md")
@@ -66,13 +66,14 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 go_on_elsewhere(name, Path(folder), seed, kernels)
         count = f"{len(chosen(LINES))} of {len(chosen(LINES))}"
-        tell("elsewhere", f"{count} went on with the same bits, and were refused on {kernels}")
+        tell(
+            "elsewhere", f"{count} bit-identical to an uninterrupted run, and refused on {kernels}"
+        )
     if arguments.damages is not None:
         with tempfile.TemporaryDirectory() as folder:
             found = damage_often(Path(folder), arguments.damages, seed)
-        tell(
-            "damages", f"0 silent loads; {found['named']} named, {found['same']} read as they were"
-        )
+        named = f"{found['named']} raised an error that names the folder"
+        tell("damages", f"0 silent loads; {named}, {found['same']} loaded unchanged data")
     if arguments.reads is not None:
         with tempfile.TemporaryDirectory() as folder:
             tell("reads", f"0 torn draws in {read_often(Path(folder), arguments.reads):,} reads")
@@ -88,7 +89,7 @@ def main() -> None:
 
 
 def each_line(names: list[str], times: int, what: str, job: Callable[[str, Path, int], int]) -> str:
-    """Do `times` of something, shared among lines, and say how many went well."""
+    """Do a job `times` times, shared among lines; return how many runs were bit-identical."""
     total = 0
     for i, name in enumerate(names):
         each = times // len(names) + (i < times % len(names))
@@ -96,7 +97,7 @@ def each_line(names: list[str], times: int, what: str, job: Callable[[str, Path,
         with tempfile.TemporaryDirectory() as folder:
             total += job(name, Path(folder), each)
         print(f"{name}: {each} {what}, {time.monotonic() - begin:.1f} s", flush=True)
-    return f"{total} of {times} went on with the bits of a run left alone"
+    return f"{total} of {times} bit-identical to an uninterrupted run"
 
 
 if __name__ == "__main__":

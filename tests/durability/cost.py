@@ -1,8 +1,8 @@
-"""What writing costs, and what a long run takes: ``python -m tests.durability --cost --long``.
+"""Cost of writing, and memory of a long run: ``python -m tests.durability --cost --long``.
 
-Costs are processor seconds: where others work too they say more than a clock does. Those of all
-threads are what a machine pays; those of the thread that samples are what the run is slower by as
-long as the thread that writes finds a core.
+Costs are processor seconds, because on a busy machine the clock says less. The cost in all threads
+is the load on the machine. The cost in the sampling thread is the slowdown of the run, if the
+writing thread has a core of its own.
 """
 
 from __future__ import annotations
@@ -53,12 +53,13 @@ class Cost(NamedTuple):
     wall: float
 
     def __str__(self) -> str:
-        added = f"{self.added:.1f} ({self.least:.1f} to {self.most:.1f}) us of all threads"
-        return f"{added}, {self.own:.1f} of the sampling one, beside {self.without:.1f}"
+        added = f"{self.added:.1f} ({self.least:.1f} to {self.most:.1f}) us in all threads"
+        own = f"{self.own:.1f} us in the sampling thread"
+        return f"{added}, {own}; run without a folder: {self.without:.1f} us"
 
     @property
     def holds(self) -> bool:
-        """At most 5 % of all threads where a draw takes more than a millisecond, else 2 us more."""
+        """At most 5 % in all threads if a draw takes more than 1 ms, else 2 us in the sampler."""
         return self.added <= 0.05 * self.without if self.without > 1000.0 else self.own <= 2.0
 
 
@@ -150,13 +151,13 @@ class Memory(NamedTuple):
 
     def __str__(self) -> str:
         text = f"{self.draws:,} draws, {self.written:.1f} GB in {self.seconds:.0f} s; peak "
-        text += f"{self.peak - self.before:.0f} MB over the posterior's {self.before:.0f}"
+        text += f"{self.peak - self.before:.0f} MB above the posterior's {self.before:.0f} MB"
         few = self.draws < 100_000  # its chunks come and go
         return text if few else text + f", {self.slope:+.2f} MB per 100,000 draws"
 
     @property
     def holds(self) -> bool:
-        """Peak below 300 MB over the posterior's own; slope where there are enough draws."""
+        """Peak below 300 MB above the posterior's own; slope if there are enough draws."""
         return self.peak - self.before < 300.0 and (self.slope < 1.0 or self.draws < 100_000)
 
 

@@ -1,6 +1,6 @@
-"""Figures of runs in folders, for ``python -m tools.results durability``.
+"""Figures of saved and resumed runs, for ``python -m tools.results durability``.
 
-Each part is a command of its own, run with ``--record``; its figures stay until it is run again.
+Each part is a command of its own, run with ``--record``. Its figures stay until the next such run.
 """
 
 from __future__ import annotations
@@ -26,20 +26,40 @@ COMMANDS = (
     "--elsewhere",
 )
 
-GATES = {  # part: (number in "done when", what, gate)
-    "KILL": ("1", "kill -9 at random moments, resumed", "all, with the bits of a run left alone"),
-    "TERM": ("1", "SIGTERM at random moments, resumed", "all, with the bits of a run left alone"),
-    "full disk": ("1", "full disk (tmpfs, RLIMIT_FSIZE), resumed", "all, and the error names it"),
-    "damages": ("2", "bit flips, truncation, missing and swapped files", "no silent load"),
-    "reads": ("4", "read by a second process while it runs", "no torn draw"),
-    "elsewhere": ("5", "killed, resumed on other threads by another release", "all; else refused"),
+IDENTICAL = "all bit-identical to an uninterrupted run"
+GATES = {  # part: (place in the table, check, gate)
+    "KILL": (1, "killed by SIGKILL at random moments, then resumed", IDENTICAL),
+    "TERM": (1, "stopped by SIGTERM at random moments, then resumed", IDENTICAL),
+    "full disk": (
+        1,
+        "full disk (tmpfs, RLIMIT_FSIZE), then resumed",
+        "all bit-identical, and the error names the cause",
+    ),
+    "damages": (
+        2,
+        "bit flips, truncated, missing and swapped files",
+        "no silent load of wrong data",
+    ),
+    "reads": (4, "read by a second process during the run", "no torn draw"),
+    "elsewhere": (
+        5,
+        "killed, then resumed with other threads by another release",
+        "all bit-identical; another instruction set is refused",
+    ),
 }
-LONG = ("3", "peak below 300 MB over the posterior's own, below 1 MB per 100,000 draws")
-COST = ("3", "at most 5 % of all threads above 1 ms, at most 2 us of the sampling thread below")
+LONG = (
+    3,
+    "peak less than 300 MB above the posterior's own memory; growth below 1 MB per 100,000 draws",
+)
+COST = (
+    3,
+    "draws above 1 ms: at most 5 % in all threads; "
+    "shorter draws: at most 2 us in the sampling thread",
+)
 
 
 def keep(part: str, found: str, holds: bool, arguments: list[str]) -> None:
-    """Put a part's figures beside the others, and write the page."""
+    """Add a part's figures to the record, and write the page."""
     from tools import results as page
 
     kept = json.loads(RECORD.read_text()) if RECORD.is_file() else {}
@@ -52,28 +72,28 @@ def keep(part: str, found: str, holds: bool, arguments: list[str]) -> None:
 
 
 def tables() -> list[Table]:
-    """What is kept, as one table."""
+    """Return the record as one table."""
     from tests.durability.cost import CASES
     from tests.durability.cost import LONG as RUNS
 
     kept = json.loads(RECORD.read_text())
     table = Table(
-        "Runs in folders",
-        ("done when", "what", "found", "gate", "command", "made"),
-        note="Each line stands with the command and the commit that made it. Costs are processor "
-        "microseconds of a draw of all chains, median of five rounds (least to most), beside those "
-        "of the same run without a folder.",
+        "Saved and resumed runs",
+        ("check", "result", "gate", "command", "run"),
+        note="Each row names its command and its run. Costs are processor microseconds per draw of "
+        "all chains. The first figure is the extra cost of a folder in all threads: the median of "
+        "five rounds (least to most). In rows whose draws cost nothing, the sampler does not move.",
     )
     rows = {
         **GATES,
         **{name: (LONG[0], name, LONG[1]) for name in RUNS},
         **{name: (COST[0], name, COST[1]) for name in CASES},
     }
-    for part, (number, what, gate) in sorted(rows.items(), key=lambda row: row[1][0]):
+    for part, (_, check, gate) in sorted(rows.items(), key=lambda row: row[1][0]):
         if part in kept:
             one = kept[part]
             when = ", ".join(one["made"].split(", ")[1:3])  # commit and time
-            cells = (number, what, one["found"], gate, f"`{one['command']}`", when)
+            cells = (check, one["found"], gate, f"`{one['command']}`", when)
             table.add(*cells, holds=one["holds"])
     return [table]
 

@@ -1,4 +1,4 @@
-"""A handful of each; ``python -m tests.durability --kills 300`` and the like make them all."""
+"""A few of each; ``python -m tests.durability --kills 300`` and similar commands run them all."""
 
 import subprocess
 import sys
@@ -25,33 +25,33 @@ def _kills(*arguments: str) -> str:
 
 
 def test_every_line_goes_on_after_a_kill() -> None:
-    """With the bits of a run left alone, on one thread or two."""
+    """Bit-identical to an uninterrupted run, on one thread or two."""
     kills = len(LINES)
-    assert f"{kills} of {kills} went on" in _kills("--kills", str(kills))
+    assert f"{kills} of {kills} bit-identical" in _kills("--kills", str(kills))
 
 
 def test_sigterm_ends_in_order_and_goes_on() -> None:
-    assert "2 of 2 went on" in _kills(
+    assert "2 of 2 bit-identical" in _kills(
         "--kills", "2", "--signal", "TERM", "--of", "hmc", "--of", "swag"
     )
 
 
 def test_a_full_disk_at_random_bytes() -> None:
     of = ["--of", "hmc", "--of", "sgld", "--of", "bbb", "--of", "laplace"]
-    assert "4 of 4 went on" in _kills("--full-disk", "4", *of)
+    assert "4 of 4 bit-identical" in _kills("--full-disk", "4", *of)
 
 
 def test_going_on_elsewhere() -> None:
     """On other threads by another release; another instruction set is refused."""
-    assert "2 of 2 went on" in _kills("--elsewhere", "--of", "hmc", "--of", "swag")
+    assert "2 of 2 bit-identical" in _kills("--elsewhere", "--of", "hmc", "--of", "swag")
 
 
 @pytest.mark.slow
 def test_all_full_disks() -> None:
-    assert "50 of 50 went on" in _kills("--full-disk", "50")
+    assert "50 of 50 bit-identical" in _kills("--full-disk", "50")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("how", "kills"), [("KILL", 300), ("TERM", 100)])
 def test_all_kills(how: str, kills: int) -> None:
-    assert f"{kills} of {kills} went on" in _kills("--kills", str(kills), "--signal", how)
+    assert f"{kills} of {kills} bit-identical" in _kills("--kills", str(kills), "--signal", how)

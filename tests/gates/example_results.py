@@ -1,7 +1,7 @@
 """Figures of the examples on large networks, for ``python -m tools.results examples``.
 
-Images: Fashion-MNIST from the folder RIBBIT_FASHION_MNIST, else from where Debian's package puts
-it; without it those tables are left out. The strange images are MNIST's.
+Images: Fashion-MNIST from the folder RIBBIT_FASHION_MNIST, else from that of Debian's package; if
+there are none, the tables on images are left out. The images out of distribution are MNIST's.
 """
 
 import importlib
@@ -30,14 +30,21 @@ def image_tables(folder, data, pictures):
     fashion = Table(
         f"Fashion-MNIST, {ROWS:,} images, LeNet-5 (examples/fashion_mnist.py --rows {ROWS})",
         ("method", "error", "negative log likelihood, nats", "calibration error (ECE)"),
-        note="10,000 test images. The short HMC starts at a draw of SGLD.",
+        note="Predictions for 10,000 test images. The short HMC run starts at a draw of SGLD.",
     )
     for name, row in example("fashion_mnist").main(pictures, data, rows=ROWS).items():
         fashion.add(name, f"{row['error']:.2%}", f"{row['nll']:.3f}", f"{row['ece']:.3f}")
     strange = Table(
-        "Fashion-MNIST against MNIST (examples/out_of_distribution.py)",
-        ("method", "AUROC of the entropy", "AUROC of the mutual information", "error, known"),
-        note="2,000 test images of each.",
+        "Fashion-MNIST compared with MNIST (examples/out_of_distribution.py)",
+        (
+            "method",
+            "AUROC of the entropy",
+            "AUROC of the mutual information",
+            "error on Fashion-MNIST",
+        ),
+        note="2,000 test images of each set. The networks are trained on Fashion-MNIST, so the "
+        "digits of MNIST are out of distribution. AUROC says how well a score separates the two "
+        "sets.",
     )
     other = folder / "mnist" / "mnist_small.npz"
     for name, row in example("out_of_distribution").main(pictures, data, other, rows=ROWS).items():
@@ -51,7 +58,7 @@ def image_tables(folder, data, pictures):
     noise = Table(
         "Fashion-MNIST under noise (examples/covariate_shift.py)",
         ("method", "figure", *(f"sd {s:g}" for s in shift.STRENGTHS)),
-        note="2,000 test images; sd of the noise with white = 1.",
+        note="2,000 test images. The columns are sds of the noise, in units where white is 1.",
     )
     for name, columns in shift.main(pictures, data, rows=ROWS).items():
         for metric, values in columns.items():
@@ -63,7 +70,8 @@ def text_table(pictures):
     table = Table(
         "Generated sentiments, CNN-LSTM (examples/cnn_lstm_text.py)",
         ("method", "accuracy", "negative log likelihood, nats", "calibration error (ECE)"),
-        note="8,000 sequences of 40 tokens, 2,000 for the test. Best possible: true probabilities.",
+        note="8,000 sequences of 40 tokens, 2,000 of them for the test. Best possible: the "
+        "probabilities that generated the labels.",
     )
     for name, row in example("cnn_lstm_text").main(pictures).items():
         table.add(name, f"{row['accuracy']:.3f}", f"{row['nll']:.3f}", f"{row['ece']:.3f}")
@@ -71,13 +79,14 @@ def text_table(pictures):
 
 
 def resnet_table(found):
-    """What the example found; an hour on two cores."""
+    """Return the table of what the example found; it takes an hour on two cores."""
     table = Table(
         "HMC on ResNet-20-FRN, 100 generated images of 32x32 (examples/resnet_hmc.py)",
         ("step size", "trajectories", "mean acceptance", "mean and largest energy error, nats"),
-        note="One chain goes up the grid 1e-5 * 2^k: trained, five trajectories at the smallest, "
-        "then trajectories of 200 leapfrogs at each. The largest step size with a mean acceptance "
-        f"above 0.6: {found['largest_step_size']:.3g}.",
+        note="One chain starts at trained weights, and five trajectories at the smallest step size "
+        "are its warmup. Then it runs trajectories of 200 leapfrog steps at each step size of the "
+        "grid 1e-5 * 2^k, in rising order. The largest step size with a mean acceptance above 0.6: "
+        f"{found['largest_step_size']:.3g}.",
     )
     for row in found["chains"]:
         errors = [abs(e) for e in row["energy_error"]]
@@ -88,14 +97,14 @@ def resnet_table(found):
 
 
 def order_table():
-    """At one length each, with and without the thresholds; gate 2 +- 0.05 without, small steps."""
+    """Return the orders with and without thresholds; gate 2 +- 0.05 without, at small steps."""
     script = example("resnet_hmc")
     x, y = script.blobs(20, 8)
     table = Table(
         "Order of the energy error, ResNet-20, 20 images of 8x8, float64",
         ("thresholds", "step sizes", "mean energy error, nats", "order"),
-        note="Four trajectories of one length per row. The thresholds max(y, tau) are kinks; "
-        "crossing one costs an error of first order.",
+        note="Each row has four trajectories of the same length. The thresholds max(y, tau) are "
+        "kinks, and a step across a kink has an error of first order.",
     )
     frn = rb.resnet20_frn(10, input_shape=(8, 8, 3))
     smooth = rb.Model(script.smooth(frn.layers), input_shape=(8, 8, 3))

@@ -1,4 +1,4 @@
-"""What the gates on MNIST share: the digits, the figures of a prediction, and a table of them."""
+"""Shared by the gates on MNIST: the digits, the figures of a prediction, and their table."""
 
 import numpy as np
 
@@ -27,7 +27,7 @@ def table(title, methods, folder):
     found = Table(
         title,
         ("method", "error (gate)", "negative log likelihood, nats", "calibration error (ECE)"),
-        note="2,000 test digits. ECE: 20 bins of the largest probability.",
+        note="Predictions for 2,000 test digits. The ECE has 20 bins of the largest probability.",
     )
     for name, (method, gate) in methods.items():
         error, nll, ece = figures(folder, method)

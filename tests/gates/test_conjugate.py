@@ -265,7 +265,9 @@ def results():
     table = Table(
         "Conjugate regression",
         ("case", "largest error of a mean (MCSE)", "largest error of a sd", "acceptance"),
-        note=f"{CHAINS} chains x {DRAWS} draws; gate: 5.5 MCSE and 5 %.",
+        note=f"HMC on a linear model, whose posterior has a closed form: {CHAINS} chains x {DRAWS} "
+        "draws. Gate: means within 5.5 MCSE, sds within 5 %. Cold and warm mean temperatures of "
+        "0.25 and 2.",
     )
     for name in CASES:
         draws, temperatures = run(name)

@@ -1,9 +1,9 @@
-"""Gate "integrator": the laws of the leapfrog on the posterior of a 1-16-1 network.
+"""Gate "integrator": properties of the leapfrog on the posterior of a 1-16-1 network.
 
 Reversal error <= 1e-10 (float64, L = 1,000) and <= 1e-4 (float32, L = 100), order of the energy
 error 2.00 +- 0.02, |log det J| <= 1e-6, and E[exp(-dH)] = 1 within 5.5 standard errors. Starts are
 exact: theta from the prior and y given theta make theta a draw of the posterior given y. The
-controls are integrators with one fault each; every law must refuse one.
+controls are integrators with one fault each; every test must refuse one.
 """
 
 import math
@@ -239,24 +239,29 @@ def test_a_whole_native_run_is_replayed_by_the_oracle(options):
 def results():
     table = Table(
         "Integrator",
-        ("law", "found", "gate"),
-        note=f"Posterior of a 1-16-1 tanh network, exact starts, step {STEP} "
-        f"({COARSE_STEP} for acceptance and E[exp(-dH)]).",
+        ("property", "found", "gate"),
+        note="Leapfrog trajectories on the posterior of a 1-16-1 tanh network, from exact draws. "
+        f"The step size is {STEP}, and {COARSE_STEP} for acceptance and E[exp(-dH)]. A gate that "
+        "is a bare number is an upper bound.",
     )
     mean, error, acceptance = exponential_mean(native_trajectory, 4_000)
     found = [
         ("acceptance", acceptance, ">= 0.9", acceptance >= 0.9),
         (
-            "reversal, float64, L = 1,000",
+            "reversal error, float64, 1,000 steps",
             reversal_error(native_trajectory, np.float64, 1000),
             1e-10,
         ),
-        ("reversal, float32, L = 100", reversal_error(native_trajectory, np.float32, 100), 1e-4),
-        ("log det J", abs(log_determinant(native_trajectory)), 1e-6),
+        (
+            "reversal error, float32, 100 steps",
+            reversal_error(native_trajectory, np.float32, 100),
+            1e-4,
+        ),
+        ("abs(log det J)", abs(log_determinant(native_trajectory)), 1e-6),
         ("E[exp(-dH)] - 1, in standard errors", abs(mean - 1) / error, 5.5),
     ]
-    for law, value, bound, *verdict in found:
-        table.add(law, f"{value:.3g}", bound, holds=verdict[0] if verdict else value <= bound)
+    for name, value, bound, *holds in found:
+        table.add(name, f"{value:.3g}", bound, holds=holds[0] if holds else value <= bound)
     order = energy_order(native_trajectory)
     table.add(
         "order of the energy error", f"{order:.4f}", "2.00 +- 0.02", holds=abs(order - 2) <= 0.02

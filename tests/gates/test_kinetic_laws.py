@@ -1,4 +1,4 @@
-"""Gate "kinetic laws": BAOAB keeps its exact second moments, with all rows and with minibatches.
+"""Gate "BAOAB": it keeps its exact second moments, with all rows and with minibatches.
 
 On a linear model with Gaussian noise a sweep is an affine map with Gaussian noise, drawn with the
 order of its rows: second moments follow a linear recursion, whose fixed point the oracle solves
@@ -125,7 +125,9 @@ def results():
     table = Table(
         "Moments of BAOAB",
         ("batches", "code", "p", "gate"),
-        note=f"Linear model, {CHAINS:,} chains that start with the exact moments, {SWEEPS} sweeps.",
+        note=f"Linear model, all rows or minibatches. {CHAINS:,} chains start with the exact means "
+        f"and second moments and make {SWEEPS} sweeps. They must have the same moments again. A "
+        'sweep "there and back" uses the batches in order, then in reverse order.',
     )
     for order in ("all", "there and back"):
         p = run(target(), order, 0.3)
@@ -136,7 +138,9 @@ def results():
     errors = Table(
         "Error of a variance by BAOAB's step size",
         ("step size x largest frequency", "all rows", "there and back", "drawn afresh"),
-        note=f"Linear model of {ROWS} rows in batches of {BATCH}: the law of the chain, solved.",
+        note=f"Largest relative error of a variance, for a linear model of {ROWS} rows in batches "
+        f"of {BATCH}. The stationary distribution of the chain is computed exactly, without "
+        'sampling. "Drawn afresh" means a new random batch for each step.',
     )
     for share in (0.4, 0.2, 0.1, 0.05):
         found = [bias(order, share) for order in ("all", "there and back", "afresh")]

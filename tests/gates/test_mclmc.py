@@ -1,12 +1,14 @@
-"""Gates of MCLMC: what its draws are, against closed forms.
+"""Gates of MCLMC: its draws are compared with closed forms.
 
-Adjusted: the law does not move (chains that start from it; 5.5 standard errors of six figures,
-false-fail rate 3e-7), planted faults do move it; and the conjugate gate at the shipped defaults.
-Unadjusted: the bias of the variances of Gaussians, at the shipped defaults and by energy variances
-alone, is as large as stated and falls with them; with whitened inputs, which are not the default,
-the narrowest direction has less of it and steps are longer. Of many parameters those that rows
-narrow have little of it at the shipped defaults. The bias of log likelihood and log prior is the
-one that `discretization_bias` finds.
+Adjusted: chains that start at exact draws keep the distribution (5.5 standard errors of six
+figures, false-fail rate 3e-7), and planted faults change it. The conjugate gate runs with default
+settings.
+
+Unadjusted: the bias of the variances of Gaussians is as large as documented, with default settings
+and with energy variances alone, and falls with the energy variance. Whitened inputs, which are not
+the default, give less bias in the narrowest direction and longer steps. A few narrow directions
+among many parameters have little bias with default settings. `discretization_bias` finds the bias
+of the log likelihood and of the log prior.
 """
 
 import dataclasses
@@ -400,7 +402,7 @@ def errors_apart(known, found):
     return abs(known.mean() - found.mean()) / math.sqrt(spread)
 
 
-# What all parameters do together, how steps are found, and what its bias is in sds of its own.
+# Sums over all parameters: name, function, energy variance, and bounds on -bias in sds of the sum.
 TOGETHER = (
     ("log likelihood", bias_of_likelihood, "auto", (0.3, 0.65)),
     ("log likelihood", bias_of_likelihood, (0.5, LAST), (3.2, 3.8)),
@@ -427,9 +429,11 @@ def test_shorter_steps_find_the_bias(name, of, variance, sds):
 def results():
     table = Table(
         "Unadjusted MCLMC: bias of the variances of a Gaussian",
-        ("energy variance", "reached", "narrowest", "widest", "mean"),
-        note="40 parameters with sds from 0.3 to 3; found / true variances. The first row has the "
-        "shipped defaults: 0.02, and steps of a quarter of the decoherence length at most.",
+        ("energy variance", "measured", "narrowest", "widest", "mean"),
+        note="40 parameters with sds from 0.3 to 3. The last three columns are found / true "
+        "variances: of the narrowest parameter, of the five widest, and the mean of all. The "
+        "second column is the measured energy variance. The first row has the default settings: an "
+        "energy variance of 0.02, and steps of at most a quarter of the decoherence length.",
     )
     for variance, (most, least) in BIAS.items():
         ratio, reached, _ = variances(variance)
@@ -444,8 +448,9 @@ def results():
     layer = Table(
         "Unadjusted MCLMC: bias along the directions of a layer's inputs",
         ("inverse mass matrix", "step", "narrowest", "widest", "mean"),
-        note="8 units of 10 inputs, a Gaussian with sds from 0.1 to 1 along directions that are no "
-        "axes; found / true variances, by an energy variance of 0.02 alone.",
+        note="8 units of 10 inputs: a Gaussian with sds from 0.1 to 1 along directions that are "
+        "not the axes. The last three columns are found / true variances. Steps follow from an "
+        "energy variance of 0.02, without the limit on their length.",
     )
     for matrix in ("inputs", "auto"):
         ratio, step = variances_of_inputs(matrix)
@@ -458,11 +463,13 @@ def results():
             holds=matrix == "auto" or bool(np.all((ratio > 0.93) & (ratio < 1.29))),
         )
     few = Table(
-        "Unadjusted MCLMC: bias of few directions that rows narrow, of many",
+        "Unadjusted MCLMC: bias along a few narrow directions among many",
         ("parameters", "energy variance", "step", "narrow", "others"),
-        note="Parameters N(0, 1), 20 directions of which rows make a third as wide; found / true "
-        'variances. "auto" is the shipped default, with steps of a quarter of the decoherence '
-        "length at most; the others are its variance, and that of up to 1,250 parameters.",
+        note="Parameters N(0, 1); the data make 20 directions a third as wide. The last two "
+        'columns are found / true variances. "auto" is the default, with steps of at most a '
+        "quarter of the decoherence length. The other rows have no limit on steps. They use the "
+        "default energy variances for that number of parameters, and the default for up to 1,250 "
+        f"parameters, (0.5, {LAST}).",
     )
     for many, variance in (
         (1250, "auto"),
@@ -481,18 +488,19 @@ def results():
             holds=variance != "auto" or bool(narrow_enough(narrow, others)),
         )
     shorter = Table(
-        "Unadjusted MCLMC: bias of what all parameters do together",
+        "Unadjusted MCLMC: bias of the log likelihood and of the log density",
         (
-            "of",
+            "quantity",
             "energy variance",
             "bias",
             "in sds",
-            "found by discretization_bias",
-            "by 3/4 of the step",
+            "estimate of discretization_bias",
+            "estimate with 3/4 of the step",
         ),
-        note="1,250 parameters N(0, 1); the log likelihood of 20 rows that make 20 directions a "
-        "third as wide, and the log density where no row does; nats. 32 chains of 200 draws, "
-        "10,000 steps of a tenth, and, as a control, 1,000 of three quarters.",
+        note="1,250 parameters N(0, 1), 32 chains of 200 draws. The log likelihood has 20 rows, "
+        "which make 20 directions a third as wide. The log density has no such rows. Biases are in "
+        "nats, and in sds of the quantity. `discretization_bias` estimates them with 10,000 steps "
+        "of a tenth of the step size. The last column is a control: 1,000 steps of three quarters.",
     )
     for name, of, variance, _ in TOGETHER:
         known, found, wrong, sd = of(variance)

@@ -1,12 +1,12 @@
-"""Gate "NUTS": its law is the posterior's, and faults planted in the tree are noticed.
+"""Gate "NUTS": it samples the posterior, and faults planted in the tree are detected.
 
 Conjugate regression: the shipped defaults against the closed form; means within 5.5 Monte Carlo
 standard errors (256 batch means: false-fail rate 1e-7 per parameter, 9 parameters) and standard
 deviations within 5 %. Controls: closed forms that are slightly wrong.
 
 One-step invariance, as for HMC (tests/support/joint_draw.py): 10,000 replicates start at exact
-draws, each with data of its own, and must have their law after some transitions; false-fail rate
-1e-6. 20,000 normal draws on the native path must keep theirs, in shallow and in deep trees. Every
+draws, each with data of its own, and must be exact draws after some transitions; false-fail rate
+1e-6. 20,000 normal draws on the native path must stay normal, in shallow and in deep trees. Every
 fault of the core (tests/support/faults.py) must raise an alarm there. A missing U-turn check inside
 subtrees shows in deep trees, every other fault in shallow ones.
 """
@@ -160,7 +160,7 @@ def run_gaussian(seed, step_size):
 
 
 def alarms(seed, step_size):
-    """Return whether the law of the normals is wrong or the acceptance below 0.5."""
+    """Return whether the distribution of the normals is wrong or the acceptance below 0.5."""
     p, acceptance = run_gaussian(seed, step_size)
     return not (p > 1e-6 and acceptance >= 0.5)
 
@@ -255,9 +255,15 @@ def test_eight_schools_agree_with_the_reference(shared_data):
 def results():
     law = Table(
         "NUTS on a conjugate regression",
-        ("case", "largest error of a mean (MCSE)", "largest error of a sd", "acceptance", "steps"),
-        note=f"{CHAINS} chains x {DRAWS} draws, defaults; gate: 5.5 MCSE and 5 %. steps: leapfrog "
-        "steps per draw.",
+        (
+            "case",
+            "largest error of a mean (MCSE)",
+            "largest error of a sd",
+            "acceptance",
+            "leapfrog steps per draw",
+        ),
+        note=f"{CHAINS} chains x {DRAWS} draws; each case names the options that are not defaults. "
+        "Gate: means within 5.5 MCSE, sds within 5 %.",
     )
     for name in CASES:
         draws, given = run(name)
@@ -273,12 +279,12 @@ def results():
     invariance = Table(
         "NUTS, one-step invariance",
         ("code", "alarm"),
-        note=f"{NORMALS:,} normal draws with sds {SD[0]:g} and {SD[1]:g}, {MOVES} transitions with "
-        f"a step of {SHALLOW:g} narrow sds (shallow trees) and of {DEEP:g} (deep trees). The right "
-        f"code and faults of the density also have {REPLICATES:,} replicates of a network, "
-        f"{TRANSITIONS} transitions with a step of {STEP:g}. Gate: no alarm of the right code in "
-        "ten seeds, one for each fault (in the deep trees for a missing U-turn check, else in the "
-        "shallow ones).",
+        note=f"{NORMALS:,} normal draws with sds {SD[0]:g} and {SD[1]:g} make {MOVES} transitions, "
+        f"with a step of {SHALLOW:g} narrow sds (shallow trees) and of {DEEP:g} (deep trees). "
+        f"{REPLICATES:,} replicates of a network make {TRANSITIONS} transitions with a step of "
+        f"{STEP:g}. The right code runs on all of them. Faults in the density run on the network, "
+        "a missing U-turn check in the deep trees, all other faults in the shallow trees. Gate: no "
+        "alarm for the right code in ten seeds, and an alarm for each fault.",
     )
     found = sum(
         bool(run_network(s).alarms) or alarms(s, SHALLOW) or alarms(s, DEEP) for s in range(10)

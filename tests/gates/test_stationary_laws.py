@@ -1,11 +1,11 @@
-"""Gate "stationary law": full-batch SGLD and SGHMC keep their exact law at that step size.
+"""Gate "stationary distribution": full-batch SGLD and SGHMC keep it exactly at that step size.
 
 On a linear model with Gaussian noise the log density is quadratic with precision L and mean mu, so
 a step is a linear map with Gaussian noise and its stationary covariance S solves S = A S A' + Q
-(for SGLD in closed form: S = L^-1 (1 - eps L / 4)^-1). Replicates start from that law, make K
-steps, and must have it again: every mean, every variance and the whitened squares. The smallest p
-of these, times their number, must exceed 1e-6, the false-fail rate. Faults planted in the
-native core (tests/support/faults.py) must raise an alarm.
+(for SGLD in closed form: S = L^-1 (1 - eps L / 4)^-1). Replicates start from that distribution,
+make K steps, and must have it again: every mean, every variance and the whitened squares. The
+smallest p of these, times their number, must exceed 1e-6, the false-fail rate. Faults planted in
+the native core (tests/support/faults.py) must raise an alarm.
 """
 
 import dataclasses
@@ -250,10 +250,12 @@ def test_the_first_velocity_has_the_step_size_as_variance(step_size):
 
 def results():
     table = Table(
-        "Stationary law of SGLD and SGHMC",
+        "Stationary distribution of SGLD and SGHMC",
         ("sampler", "code", "p", "gate"),
-        note=f"Linear model, full batch, {REPLICATES:,} replicates from the exact law, {STEPS} "
-        "steps at a step size where the discretisation is plain to see.",
+        note=f"Linear model, full batch. {REPLICATES:,} replicates start at exact draws of the "
+        f"sampler's stationary distribution and make {STEPS} steps. They must have the same "
+        "distribution again. The step size is large enough that the discretisation error is easy "
+        "to see.",
     )
     for name in NAMES:
         p = run(name, density())

@@ -1,9 +1,9 @@
 """The figures by name; each is one module.
 
-A module has NAME, TITLE, CLAIMS (of the paper, each with its criterion in words and in code), and:
-``tasks(study)``, the runs it needs; ``numbers(study, found)`` from their arrays by name;
-``table(numbers)``; ``draw(numbers)``, a matplotlib figure. BY_HAND says what is no default of
-Ribbit's.
+A module has NAME, TITLE and CLAIMS, each claim with its criterion in words and in code. It has
+``tasks(study)``, the runs that it needs, and ``numbers(study, found)``, which computes numbers from
+the arrays of the runs. ``table(numbers)`` returns a table and ``draw(numbers)`` a matplotlib
+figure. BY_HAND lists settings that are not defaults of Ribbit, separated by "; ".
 """
 
 from __future__ import annotations
@@ -34,5 +34,5 @@ def module(name: str) -> Any:
 
 
 def fits(name: str, study: Study) -> bool:
-    """Whether a figure can be made of the study's data."""
+    """Return whether the study's data suit a figure."""
     return study.images or not getattr(module(name), "NEEDS_IMAGES", False)

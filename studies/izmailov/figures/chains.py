@@ -75,13 +75,13 @@ def more_draws(found: dict[str, Any]) -> Outcome:
 CLAIMS = (
     Claim(
         "A single long chain represents the posterior about as well as several shorter ones.",
-        f"test log likelihood within {DIFFERENCE:g} nats per row and accuracy within {POINTS:g}: "
-        "one chain against all, with as many draws in all",
+        f"test log likelihood within {DIFFERENCE:g} nats per row and accuracy within {POINTS:g}, "
+        "for one chain compared with all chains and the same number of draws in total",
         one_long,
     ),
     Claim(
         "Averaging over more draws predicts better.",
-        "the test log likelihood of all draws of a chain is above that of its first draw",
+        "the test log likelihood is higher for all draws of a chain than for its first draw",
         more_draws,
         of_paper=False,
     ),

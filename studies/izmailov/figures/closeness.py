@@ -1,4 +1,4 @@
-"""How close other methods' predictive distributions are to HMC's."""
+"""Agreement and total variation between the predictions of other methods and HMC."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from studies.izmailov.study import Arrays, Study, Task
 NAME = "closeness"
 TITLE = "Agreement and total variation with HMC"
 SIMILAR, DISTINCT = 0.02, 0.01
-BY_HAND = "as in the section before; the runs are the same."
+BY_HAND = "runs and settings of the section before"
 CHEAP = ("ensemble", "sgld", "sghmc", "sghmc cyclical", "bbb", "mc dropout")
 
 
@@ -24,12 +24,12 @@ def tasks(study: Study) -> list[Task]:
 
 
 def numbers(study: Study, found: dict[str, Arrays]) -> dict[str, Any]:
-    """Return the same scores without HMC itself, which agrees with itself."""
+    """Return the scores of all methods except HMC itself."""
     return {name: row for name, row in methods.numbers(study, found).items() if name != "hmc"}
 
 
 def _further(found: dict[str, Any], one: str, other: str) -> list[float]:
-    """Total variation with HMC: how much further away `one` is than `other`, per split."""
+    """Return the total variation of `one` with HMC minus that number for `other`, per split."""
     return minus(found[one]["total_variation"], found[other]["total_variation"])
 
 
@@ -52,8 +52,8 @@ def closer(found: dict[str, Any]) -> Outcome:
 CLAIMS = (
     Claim(
         "Cheaper methods have predictive distributions that differ from HMC's.",
-        "the total variation with HMC of ensemble, SGLD, SGHMC (both), mean-field VI and MC "
-        f"dropout each is more than {DISTINCT:g} above that of other chains of HMC",
+        "for ensemble, SGLD, SGHMC (both), mean-field VI and MC dropout, the total variation "
+        f"with HMC is more than {DISTINCT:g} larger than for other chains of HMC",
         distinct,
     ),
     Claim(
@@ -63,7 +63,7 @@ CLAIMS = (
     ),
     Claim(
         "A deep ensemble is closer to HMC than mean-field VI.",
-        "the total variation with HMC of mean-field VI is above that of the ensemble",
+        "the total variation with HMC is larger for mean-field VI than for the ensemble",
         closer,
     ),
 )

@@ -20,7 +20,9 @@ TITLE = "Covariate shift"
 NEEDS_IMAGES = True
 BY_HAND = (
     "seven corruptions of the test images at strengths 1 to 5 (`studies/izmailov/shift.py`), "
-    "clipped to black and white; the runs are those of the methods."
+    "with pixels clipped to [0, 1]; "
+    "the runs are the runs of the methods above; "
+    "the table has accuracies, averaged over strengths, and log likelihoods in its last row"
 )
 ORDER = ("hmc", "one net", "ensemble", "sgld", "bbb", "mc dropout")
 
@@ -64,7 +66,7 @@ def over_kinds(found: dict[str, Any], key: str, name: str, least: int = 1) -> li
 
 
 def worse_than(other: str) -> Any:
-    """Judge that HMC is less accurate than another method under strong corruptions."""
+    """Return a check that HMC is less accurate than another method at strengths 3 to 5."""
 
     def judge(found: dict[str, Any]) -> Outcome:
         theirs, ours = (over_kinds(found, "accuracy", name, 3) for name in (other, "hmc"))
@@ -73,7 +75,7 @@ def worse_than(other: str) -> Any:
     return judge
 
 
-_WORDS = "over all kinds at strengths 3 to 5, HMC's accuracy is below that of"
+_WORDS = "averaged over all corruptions at strengths 3 to 5, HMC is less accurate than"
 CLAIMS = (
     Claim(
         "HMC generalises poorly under covariate shift: worse than one trained network.",

@@ -69,25 +69,22 @@ def numbers(study: Study, found: dict[str, Arrays]) -> dict[str, Any]:
 
 
 def gain(other: str) -> Any:
-    """Judge that HMC has the higher log likelihood and no lower accuracy than another method."""
+    """Return a check that HMC has the higher log likelihood and no lower accuracy."""
 
     def judge(found: dict[str, Any]) -> Outcome:
         ours, theirs = found["hmc"], found[other]
         gains = {key: minus(ours[key], theirs[key]) for key in ("log_likelihood", "accuracy")}
         return every(
             [
-                above("log likelihood, HMC minus the other", gains["log_likelihood"], 0.0),
-                above("accuracy, HMC minus the other", gains["accuracy"], -POINTS),
+                above("log likelihood, HMC minus other method", gains["log_likelihood"], 0.0),
+                above("accuracy, HMC minus other method", gains["accuracy"], -POINTS),
             ]
         )
 
     return judge
 
 
-_WORDS = (
-    "HMC's test log likelihood is higher, and its accuracy lower by no more than "
-    f"{POINTS:g}, where higher or lower is meant of the whole interval"
-)
+_WORDS = f"HMC's test log likelihood is higher, and its accuracy is at most {POINTS:g} lower"
 CLAIMS = (
     Claim("HMC predicts better than one trained network.", _WORDS, gain("one net")),
     Claim("HMC predicts better than a deep ensemble.", _WORDS, gain("ensemble")),

@@ -16,8 +16,9 @@ FAMILIES = ("normal", "logistic", "mixture")
 LOSS, POINTS = 0.05, 0.01
 FAMILY_LOSS, FAMILY_POINTS = 0.02, 0.005
 BY_HAND = (
-    "the scales, as multiples of the size's prior sd; logistic and mixture priors have that "
-    "same sd, and the mixture two normals of equal weight, one four times as wide as the other."
+    "scales are multiples of the prior sd at the top of this page; "
+    "logistic and mixture priors have the same sd as the normal prior of their scale; "
+    "the mixture has two normals of equal weight, one four times as wide as the other"
 )
 
 
@@ -67,7 +68,7 @@ def _differences(
 
 
 def scale_hardly_matters(found: dict[str, Any]) -> Outcome:
-    """Compare normal priors of half and twice the scale with that of scale 1."""
+    """Compare normal priors of scale 0.5 and 2 with the normal prior of scale 1."""
     rows = dict(zip(found["scales"]["normal"], found["rows"]["normal"], strict=True))
     parts = []
     for scale, row in rows.items():
@@ -90,14 +91,14 @@ def family_hardly_matters(found: dict[str, Any]) -> Outcome:
 CLAIMS = (
     Claim(
         "Predictions are robust to the scale of the prior.",
-        f"normal priors of half and twice the sd: test log likelihood within {LOSS:g} nats per "
-        f"row, accuracy within {POINTS:g}, of the size's prior",
+        f"with half and with twice the prior sd, the test log likelihood changes by less than "
+        f"{LOSS:g} nats per row and the accuracy by less than {POINTS:g}",
         scale_hardly_matters,
     ),
     Claim(
         "Normal, logistic and mixture priors perform similarly.",
-        f"at the size's prior sd: test log likelihood within {FAMILY_LOSS:g} nats per row, "
-        f"accuracy within {FAMILY_POINTS:g}, of the normal prior",
+        f"with scale 1, the test log likelihood is within {FAMILY_LOSS:g} nats per row of the "
+        f"normal prior, and the accuracy within {FAMILY_POINTS:g}",
         family_hardly_matters,
     ),
 )

@@ -44,7 +44,7 @@ def numbers(study: Study, found: dict[str, Arrays]) -> dict[str, Any]:
 
 
 def mixed(found: dict[str, Any]) -> Outcome:
-    """Judge function space alone."""
+    """Check the share of mixed predictions."""
     name = f"share of predictions below {RHAT_BAR:g}"
     return above(name, found["function"]["below"], ENOUGH)
 
@@ -63,7 +63,7 @@ CLAIMS = (
     ),
     Claim(
         "HMC mixes less well in weight space than in function space.",
-        "the mean of log10(R-hat - 1) of the weights is above that of the predictions",
+        "the mean of log10(R-hat - 1) is larger for the weights than for the predictions",
         worse_in_weights,
     ),
 )

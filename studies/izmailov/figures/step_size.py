@@ -14,13 +14,13 @@ NAME = "step_size"
 TITLE = "Step size and acceptance"
 HIGH, DIFFERENCE = 0.9, 0.01
 BY_HAND = (
-    "the step sizes and a fixed length of pi/2 prior sds; chains begin where those of the "
-    "reference ended, without warmup."
+    "step sizes as in the table, and a fixed trajectory length of pi/2 prior sds; "
+    "chains begin where the chains of the reference run ended, without warmup"
 )
 
 
 def tasks(study: Study) -> list[Task]:
-    """Every step size from the ends of the reference's chains; the first splits suffice."""
+    """Return a run per step size and split, started at the ends of the reference's chains."""
     out = []
     for seed in study.size.splits:
         start = reference(study, seed)
@@ -53,11 +53,11 @@ def numbers(study: Study, found: dict[str, Arrays]) -> dict[str, Any]:
 
 
 def falls(found: dict[str, Any]) -> Outcome:
-    """Ask for a high acceptance at the smallest step and a lower one at each next."""
+    """Check that acceptance is high at the smallest step and falls from step to step."""
     each = [row["acceptance"] for row in found["rows"]]
     parts = [above("acceptance at the smallest step", each[0], HIGH)]
     for step, small, large in zip(found["steps"], each, each[1:], strict=False):
-        parts.append(above(f"lost beyond {step:g}", minus(small, large), 0.0))
+        parts.append(above(f"fall from step {step:g} to the next", minus(small, large), 0.0))
     return every(parts)
 
 
@@ -69,13 +69,14 @@ def same(found: dict[str, Any]) -> Outcome:
 
 CLAIMS = (
     Claim(
-        "The step has to be small: acceptance is near 1 there and falls as the step grows.",
-        f"mean acceptance is above {HIGH:g} at the smallest step, and lower at each next step",
+        "Acceptance is near 1 for a small step and falls as the step grows.",
+        f"mean acceptance is above {HIGH:g} at the smallest step, and falls from each step to the "
+        "next",
         falls,
         of_paper=False,
     ),
     Claim(
-        "A step that is small enough only costs time when it is made smaller.",
+        "If the step is small enough, a smaller step only takes more time.",
         f"the test log likelihoods of the two smallest steps differ by less than {DIFFERENCE:g} "
         "nats per row",
         same,

@@ -13,7 +13,7 @@ from studies.izmailov.study import Arrays, Study, Task
 NAME = "temperature"
 TITLE = "Temperature"
 LOSS, POINTS = 0.01, 0.005
-BY_HAND = "the temperatures, of likelihood and prior together; no data augmentation."
+BY_HAND = "temperature of likelihood and prior together; no data augmentation"
 
 
 def _task(study: Study, seed: int, temperature: float) -> Task:
@@ -57,8 +57,8 @@ def not_needed(found: dict[str, Any]) -> Outcome:
 CLAIMS = (
     Claim(
         "No cold posterior effect without data augmentation: temperature 1 is near the best.",
-        f"at temperature 1 the test log likelihood is at most {LOSS:g} nats per row, and the "
-        f"accuracy at most {POINTS:g}, below those at every temperature below 1",
+        f"compared with every temperature below 1, temperature 1 loses at most {LOSS:g} nats per "
+        f"row of test log likelihood and at most {POINTS:g} of accuracy",
         not_needed,
     ),
 )

@@ -17,8 +17,9 @@ NAME = "trajectory"
 TITLE = "Trajectory length"
 LOSS = 0.01
 BY_HAND = (
-    "lengths, fixed as in the paper; the step size is found in warmup. The last row is the "
-    "reference: random lengths of one prior sd on average, 0.64 of pi/2 prior sds."
+    "fixed lengths, as in the paper; step size found in warmup; "
+    "last row of the table: the reference run, with random lengths of one prior sd on average "
+    "(0.64 of pi/2 prior sds)"
 )
 
 
@@ -76,14 +77,14 @@ def predicts(found: dict[str, Any]) -> Outcome:
 CLAIMS = (
     Claim(
         "Longer trajectories, up to pi/2 prior sds, mix better for the same number of draws.",
-        "log10(R-hat - 1) of the weights is, on average, larger at the shortest length than at "
+        "the mean of log10(R-hat - 1) of the weights is larger at the shortest length than at "
         "pi/2 prior sds",
         mixes,
         of_paper=False,
     ),
     Claim(
         "Trajectories of pi/2 prior sds predict no worse than short ones.",
-        f"the test log likelihood at pi/2 prior sds is at most {LOSS:g} nats per row below that "
+        f"the test log likelihood at pi/2 prior sds is at most {LOSS:g} nats per row lower than "
         "at the shortest length",
         predicts,
         of_paper=False,

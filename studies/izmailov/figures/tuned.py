@@ -1,4 +1,4 @@
-"""HMC, one network and an ensemble, each under the prior scale that suits it."""
+"""HMC, one network and an ensemble, each with the prior scale that predicts best."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from studies.izmailov.study import Arrays, Study, Task
 NAME = "tuned"
 TITLE = "HMC and networks, each with its own prior scale"
 BY_HAND = (
-    "this section was added when the outcomes of the sections on methods and temperature were "
-    "known, and before those of priors were; the scales to choose from, those of the normal "
-    "priors in the section before. The paper tunes HMC's prior variance and the weight decay of "
-    "networks, too. Here each split chooses for each method by the log likelihood of every other "
-    "test row; scores are of the rows between. The largest scale was added after a first run, in "
-    "which all splits chose the edge of the grid."
+    "candidates: the normal priors of the section before; "
+    "each split chooses a scale for each method by the log likelihood of every other test row, "
+    "and the other half of the test rows gives the scores; "
+    "the paper also tunes HMC's prior variance and the weight decay of networks; "
+    "this section was added when the outcomes on methods and temperature were known, and the "
+    "outcomes on priors were not; "
+    "the largest scale was added after a first run, in which all splits chose the edge of the grid"
 )
 ORDER = ("hmc", "one net", "ensemble")
 
@@ -57,7 +58,7 @@ def _mean(y: np.ndarray, members: np.ndarray) -> dict[str, float]:
 
 
 def numbers(study: Study, found: dict[str, Arrays]) -> dict[str, Any]:
-    """Scores of each method under the scale it has chosen, and that scale; lists over splits."""
+    """Return the chosen scale of each method and its scores, lists over splits."""
     out = {}
     for name in ORDER:
         rows = []
@@ -75,7 +76,7 @@ def numbers(study: Study, found: dict[str, Arrays]) -> dict[str, Any]:
 
 
 CLAIMS = tuple(
-    Claim(claim.text, f"{claim.criterion}; each under its own prior scale", claim.judge)
+    Claim(claim.text, f"{claim.criterion}. Each method has its own prior scale", claim.judge)
     for claim in methods.CLAIMS
 )
 

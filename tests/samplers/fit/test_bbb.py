@@ -322,7 +322,9 @@ def results():
     table = Table(
         "Bayes by Backprop, conjugate regression",
         ("temperatures", "KL", "largest error", "gate"),
-        note="Errors of means in sds and of sds relative, against the exact mean-field optimum.",
+        note="Fits of a linear model, compared with the exact mean-field optimum. Errors of means "
+        "are in sds, errors of sds are relative. The two temperatures are `temperature` and "
+        "`likelihood_temperature`.",
     )
     for pair in TEMPERATURES:
         for kl in ("closed", "sampled"):

@@ -1,4 +1,4 @@
-"""MC dropout: masks by address and the law of all masks."""
+"""MC dropout: masks by counter, and the distribution of all masks."""
 
 import itertools
 
@@ -181,8 +181,9 @@ def results():
     table = Table(
         "MC dropout against the enumeration of all masks",
         ("masks", "code", "largest error", "gate"),
-        note=f"3-5-1 tanh network, dropout 0.3 and 0.45, {SAMPLES:,} draws, means and variances "
-        "at six inputs, in standard errors.",
+        note=f"3-5-1 tanh network with dropout rates 0.3 and 0.45, {SAMPLES:,} draws. Errors of "
+        "means and variances at six inputs, in standard errors. Masks are drawn for each row, or "
+        "shared by all rows.",
     )
     fit = fitted()
     for masks in ("row", "shared"):
