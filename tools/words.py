@@ -2,7 +2,7 @@
 
 ``python -m tools.words [PATH ...]`` reads the pages (README.md, CONTRIBUTING.md, docs/), the
 docstrings of the public API and the messages in python/ribbit, and prints a line for each finding.
-With no path it leaves out `NOT_YET`; with paths it reads only these files and folders.
+With paths it reads only these files and folders.
 Code, links' targets, formulas and directives are not read, cells of tables are.
 """
 
@@ -27,11 +27,6 @@ LISTS = (
     "targets/likelihoods.py",
     "targets/priors.py",
 )
-
-# What is not clean yet, and why. Remove a row when `python -m tools.words PATH` finds nothing.
-NOT_YET = {
-    "docs/developer/*": "evidence pages and their generators come after the user pages",
-}
 
 # Phrase and plain alternative. A space stands for any white space; case does not matter.
 PHRASES = {
@@ -296,11 +291,6 @@ def pages() -> list[Path]:
     return sorted(p for p in found if not p.relative_to(ROOT).as_posix().startswith(built))
 
 
-def row_of(path: str) -> str | None:
-    """Return the row of `NOT_YET` for a file, if there is one."""
-    return next((row for row in NOT_YET if fnmatch(path, row)), None)
-
-
 def check(paths: Iterable[Path]) -> list[Finding]:
     """Return the findings in these files and folders."""
     chosen = [path.resolve() for path in paths]
@@ -329,8 +319,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("path", nargs="*", type=Path, help="files and folders, default all")
     paths = parser.parse_args(arguments).path
     found = check(paths or [ROOT])
-    if not paths:
-        found = [finding for finding in found if row_of(finding.path) is None]
     print("\n".join([*map(str, found), f"{len(found)} findings"]))
     return 1 if found else 0
 

@@ -41,19 +41,9 @@ def texts(text: str) -> list[str]:
     return [found.text for found in words.findings("page.md", words.page(text))]
 
 
-@pytest.fixture(scope="module")
-def everything() -> list[words.Finding]:
-    return words.check([words.ROOT])
-
-
-def test_words_are_plain(everything: list[words.Finding]) -> None:
-    found = [finding for finding in everything if words.row_of(finding.path) is None]
+def test_words_are_plain() -> None:
+    found = words.check([words.ROOT])
     assert not found, "\n".join(map(str, found))
-
-
-def test_rows_of_files_that_are_not_clean_yet_are_needed(everything: list[words.Finding]) -> None:
-    clean = set(words.NOT_YET) - {words.row_of(finding.path) for finding in everything}
-    assert not clean, f"clean now, remove from NOT_YET: {clean}"
 
 
 @pytest.mark.parametrize("text", WRONG.values(), ids=WRONG)
