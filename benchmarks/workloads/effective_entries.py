@@ -66,12 +66,6 @@ ENTRIES: dict[str, Entry] = {
     entry.name: entry
     for entry in (
         ours("HMC", "rb.HMC(t): 500 trajectories of warmup", sampler="HMC"),
-        ours(
-            "HMC adapt",
-            'rb.HMC(t, trajectory_length="adapt"): 500 trajectories of warmup',
-            sampler="HMC",
-            options={"trajectory_length": "adapt"},
-        ),
         ours("NUTS", "rb.NUTS(t): 500 trees of warmup", sampler="NUTS"),
         ours(
             "MCLMC",

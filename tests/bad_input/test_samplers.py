@@ -39,7 +39,7 @@ sizes = some(st.floats(0.01, 1.0), arrays((2,), dtype=np.float64), st.just("auto
 inputs = some(arrays((5, 2), (1, 2), dtype=np.float64))
 levels = some(st.floats(0, 1), st.lists(st.floats(0, 1), max_size=3))
 seeds = some(st.integers(0, 2**64 - 1))
-lengths = some(st.floats(0.01, 2.0), st.none(), st.just("adapt"))
+lengths = some(st.floats(0.01, 2.0), st.none())
 counts = some(st.integers(1, 5), st.none())
 
 

@@ -67,9 +67,6 @@ def kept(draws: rb.Draws) -> list[np.ndarray]:
 
 RUNS: dict[str, Callable[[rb.Posterior], rb.Draws]] = {
     "HMC": lambda t: rb.HMC(t, num_leapfrog_steps=3).sample(4, warmup=6, chains=3, seed=5),
-    "HMC adapt": lambda t: rb.HMC(t, trajectory_length="adapt", max_num_leapfrog_steps=4).sample(
-        3, warmup=20, chains=2, seed=5
-    ),
     "NUTS": lambda t: rb.NUTS(t, max_tree_depth=2).sample(4, warmup=6, chains=2, seed=5),
     "MCLMC": lambda t: rb.MCLMC(t).sample(3, warmup=100, thin=4, chains=2, seed=5),
     "MCLMC inputs": lambda t: rb.MCLMC(t, inverse_mass_matrix="inputs").sample(

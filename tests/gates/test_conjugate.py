@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from tests.support import faults
 from tests.support.gates import Table, agreement
 
 NUM_ROWS, NUM_IN, NUM_OUT, NOISE, PRIOR = 20, 3, 2, 0.7, 1.5
@@ -77,7 +76,6 @@ CASES = {
     "automatic step size": {"step_size": "auto", "num_leapfrog_steps": 10},
     "mass from the prior": {"step_size": "auto", "inverse_mass_matrix": "prior"},
     "adapted mass": {"step_size": "auto", "inverse_mass_matrix": "adapt"},
-    "adapted length": {"step_size": "auto", "trajectory_length": "adapt"},
     "explicit mass": {"step_size": 0.5, "inverse_mass_matrix": EXPLICIT},
     "cold": {"step_size": 0.03, "num_leapfrog_steps": 12, "temperature": 0.25},
     "warm": {"step_size": 0.08, "temperature": 2.0},
@@ -144,22 +142,6 @@ def test_a_centre_of_the_wrong_sign_is_refused():
     draws, given = run("centred prior")
     assert not agreement(draws.positions, *closed_form(**{**given, "centre": -CENTRE})).holds
     assert not agreement(draws.positions, *closed_form(**{**given, "centre": 0.9 * CENTRE})).holds
-
-
-def an_adapted_length_agrees():
-    """Return whether draws have the closed form, with steps so large that many are rejected."""
-    draws = sample(posterior(), trajectory_length="adapt", step_size=0.1, warmup=400)
-    return agreement(draws.positions, *closed_form()).holds
-
-
-def test_a_length_that_is_adapted_keeps_the_law():
-    assert an_adapted_length_agrees()
-
-
-@faults.needed
-def test_a_length_that_is_adapted_needs_rejections():
-    """A sampler that accepts every proposal has sds 20 % too wide."""
-    assert not faults.with_fault("no accept step", an_adapted_length_agrees)
 
 
 PRECISIONS = 4.0, 16.0, 64.0  # of the posterior, in units of the prior's

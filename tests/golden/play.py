@@ -23,7 +23,6 @@ FEW = 8  # numbers that a record shows in full
 FOUND = (
     "step_size",
     "num_steps",
-    "trajectory_length",
     "decoherence_length",
     "energy_squares",
     "inverse_mass",

@@ -58,9 +58,8 @@ def test_values_and_gradients_of_all_chains_in_one_call() -> None:
     [
         lambda t: rb.HMC(t, step_size=0.3, num_leapfrog_steps=8),
         rb.NUTS,
-        lambda t: rb.HMC(t, trajectory_length="adapt"),
     ],
-    ids=["HMC", "NUTS", "ChEES"],
+    ids=["HMC", "NUTS"],
 )
 def test_samplers_find_the_normals(sampler) -> None:
     """Means and sds within 6 standard errors by ArviZ's ESS: false fails below 1e-7.

@@ -27,7 +27,6 @@ from ribbit.results.state import (
     EnergyErrors,
     GradientSquares,
     InputProducts,
-    Lengths,
     MicrocanonicalState,
     State,
     StochasticState,
@@ -56,7 +55,7 @@ _STATES: dict[str, tuple[type[AnyState], tuple[str, ...], tuple[str, ...]]] = {
             "num_steps",
             "capped",
         ),
-        ("inverse_mass", "trajectory_length", "divergences"),
+        ("inverse_mass", "divergences"),
     ),
     "MicrocanonicalState": (
         MicrocanonicalState,
@@ -84,7 +83,6 @@ _Arrays: TypeAlias = "dict[str, npt.NDArray[Any]]"
 _STEPS = 2**63
 _COUNTERS = {"step": _STEPS, "seed": 2**64, "warmup": _STEPS}
 _DUAL_ARRAYS = ("log_step", "log_average", "error", "centre", "log_settled")
-_LENGTHS = ("log_length", "log_average", "square")
 
 
 def write(
@@ -238,11 +236,6 @@ def put_state(arrays: dict[str, npt.NDArray[Any]], header: dict[str, Any], state
         counts["products"] = adaptation.products.count
         arrays["products/positions"] = adaptation.products.positions
         arrays["products/gradients"] = adaptation.products.gradients
-    if adaptation.lengths is not None:
-        counts["lengths"] = adaptation.lengths.count
-        counts["lengths_kept"] = adaptation.lengths.kept
-        for name in _LENGTHS:
-            arrays[f"lengths/{name}"] = np.array(getattr(adaptation.lengths, name))
     header["adaptation"] = counts
 
 
@@ -269,7 +262,7 @@ def state_of(
     fields["target"] = _fingerprint(counters.get("target"))
     counts = header.get("adaptation")
     if counts is not None:
-        dual = welford = errors = lengths = gradients = products = None
+        dual = welford = errors = gradients = products = None
         if "dual" in counts:
             count = whole("dual/count", counts["dual"], below=_STEPS)
             # A file of an earlier build has none that are settled.
@@ -290,12 +283,7 @@ def state_of(
             count = whole("products/count", counts["products"], below=_STEPS)
             sums = {n: arrays[f"products/{n}"] for n in ("positions", "gradients")}
             products = InputProducts(**sums, count=count)
-        if "lengths" in counts:
-            count = whole("lengths/count", counts["lengths"], below=_STEPS)
-            kept = whole("lengths/kept", counts["lengths_kept"], below=count + 1)
-            logs = {n: float(arrays[f"lengths/{n}"]) for n in _LENGTHS}
-            lengths = Lengths(**logs, count=count, kept=kept)
-        fields["adaptation"] = Adaptation(dual, welford, errors, lengths, gradients, products)
+        fields["adaptation"] = Adaptation(dual, welford, errors, gradients, products)
     return make(**fields)
 
 

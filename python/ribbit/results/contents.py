@@ -27,7 +27,6 @@ _TUNING: dict[str, tuple[str | tuple[str, ...], str, str]] = {
     "state/num_steps": ("int64", "C", "positive"),
     "state/capped": ("bool", "C", "any"),
     "state/divergences": ("int64", "C", "not negative"),
-    "state/trajectory_length": ("float64", "C", "positive"),
     "state/velocity": ("P", "CP", "finite"),
     "state/mixing": ("P", "CK", "finite"),
     "state/decoherence_length": ("float64", "C", "positive"),
@@ -44,9 +43,6 @@ _TUNING: dict[str, tuple[str | tuple[str, ...], str, str]] = {
     "gradients/sums": ("float64", "CK", "not negative"),
     "products/gradients": ("float64", "CK", "finite"),
     "products/positions": ("float64", "CK", "finite"),
-    "lengths/log_length": ("float64", "", "finite"),
-    "lengths/log_average": ("float64", "", "finite"),
-    "lengths/square": ("float64", "", "not negative"),
     "welford/mean": ("float64", "CP", "finite"),
     "welford/squares": ("float64", "CP", "not negative"),
 }

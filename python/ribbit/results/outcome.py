@@ -515,8 +515,6 @@ def _notes(draws: Any, e: Evidence, outcome: str) -> str:
             "bias, but moves are shorter than they could be. Take "
             f"{given('max_tree_depth', depth + 2)}."
         )
-    if settings.get("coupled_chains"):
-        notes.append("The trajectory length was adapted: draws depend on the set of chains.")
     if settings.get("stopped", {}).get("reason") == "running":
         notes.append("The run has not ended.")
     elif not draws.complete:
@@ -588,8 +586,6 @@ def _facts(draws: Any, e: Evidence) -> list[Row]:
     if variance.size:
         aimed = "" if math.isinf(aim) else f", warmup aimed at {aim:.3g}"
         rows.append(Row("energy variance per parameter", _range(variance, "{:.3g}") + aimed))
-    if (lengths := getattr(draws.state, "trajectory_length", None)) is not None:
-        rows.append(Row("trajectory length", f"{float(lengths[0]):.3g}, adapted across chains"))
     if (pilot := settings.get("pilot")) is not None:
         rows.append(Row("step size", str(pilot)))
     if (part := settings.get("integrated")) is not None:

@@ -25,7 +25,6 @@ __all__ = [
     "EnergyErrors",
     "GradientSquares",
     "InputProducts",
-    "Lengths",
     "MicrocanonicalState",
     "State",
     "StochasticState",
@@ -53,7 +52,7 @@ class State:
     seed : int
         64-bit key of the random numbers.
     chains : (C,) uint32 NumPy array
-        Ids of the chains. A chain's draws depend on its own id only, unless a length is adapted.
+        Ids of the chains. A chain's draws depend on its own id only.
     step_size : (C,) float64 array
     num_steps : (C,) int64 NumPy array
         Leapfrog steps per transition, on the host: it decides control flow.
@@ -67,8 +66,6 @@ class State:
         Planned transitions of warmup; they decide the windows of the adaptation.
     target : dict of str to str, or None
         The target's ``fingerprint``, part by part; None if it has none.
-    trajectory_length : (C,) float64 NumPy array or None
-        Mean length of the trajectories if it is adapted, the same for all chains.
     divergences : (C,) int64 NumPy array or None
         Divergent transitions since the last draw of a thinned run; None if the run is not thinned.
 
@@ -97,7 +94,6 @@ class State:
     adaptation: Adaptation | None = None
     warmup: int = 0
     target: dict[str, str] | None = None
-    trajectory_length: npt.NDArray[np.float64] | None = None
     divergences: npt.NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
@@ -441,50 +437,6 @@ class InputProducts:
     count: int
 
 
-_RATE, _FORGETS = 0.05, 0.95  # Adam's
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Lengths:
-    """Adam without momentum on the log of a length that all chains share, and its average.
-
-    Attributes
-    ----------
-    log_length : float
-        Log of the length to use next.
-    log_average : float
-        Log of the averaged length, the one to keep in the end; of the updates that are kept.
-    square : float
-        Running mean of the squared gradients.
-    count, kept : int
-        Updates so far, and those in the average.
-    """
-
-    log_length: float
-    log_average: float
-    square: float
-    count: int
-    kept: int
-
-    @staticmethod
-    def start(length: float) -> Lengths:
-        """Begin at `length`."""
-        return Lengths(math.log(length), math.log(length), 0.0, 0, 0)
-
-    def update(self, gradient: float, *, least: float, most: float, keep: bool) -> Lengths:
-        """Climb along a gradient by the log length, between two lengths."""
-        if not abs(gradient) < 1e150:  # its square overflows
-            gradient = 0.0
-        count, kept = self.count + 1, self.kept + int(keep)
-        square = _FORGETS * self.square + (1.0 - _FORGETS) * gradient * gradient
-        size = math.sqrt(square / (1.0 - _FORGETS**count))
-        move = _RATE * gradient / size if size > 0.0 else 0.0
-        log_length = min(max(self.log_length + move, math.log(least)), math.log(most))
-        weight = kept**-_KAPPA if keep else 1.0
-        log_average = weight * log_length + (1.0 - weight) * self.log_average
-        return Lengths(log_length, log_average, square, count, kept)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Adaptation:
     """What is being adapted; None for what is fixed."""
@@ -492,6 +444,5 @@ class Adaptation:
     dual: DualAveraging | None
     welford: Welford | None
     errors: EnergyErrors | None = None
-    lengths: Lengths | None = None
     gradients: GradientSquares | None = None
     products: InputProducts | None = None

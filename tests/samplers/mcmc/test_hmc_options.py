@@ -180,6 +180,8 @@ def test_step_size_jitter_changes_step_size_but_not_length():
         ({"step_size": []}, ValueError, "step_size"),
         ({"step_size": [0.1, 0.0]}, ValueError, "step_size > 0"),
         ({"trajectory_length": 0.0}, ValueError, "trajectory_length > 0"),
+        ({"trajectory_length": "adapt"}, TypeError, "trajectory_length as a number or None"),
+        ({"trajectory_length": True}, TypeError, "trajectory_length as a number"),
         ({"trajectory_length": 1.0, "num_leapfrog_steps": 3}, ValueError, "at most one"),
         ({"num_leapfrog_steps": 0}, ValueError, "num_leapfrog_steps >= 1"),
         ({"num_leapfrog_steps": 2.0}, TypeError, "num_leapfrog_steps as an integer"),

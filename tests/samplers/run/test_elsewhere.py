@@ -277,8 +277,6 @@ def test_what_cannot_be_is_refused():
         rb.HMC(posterior).sample(4, executor=3)
     with pytest.raises(TypeError, match=r"got function, which makes int 3"):
         rb.HMC(posterior).sample(4, executor=lambda: 3)
-    with pytest.raises(ValueError, match="do not influence each other"):
-        rb.HMC(posterior, trajectory_length="adapt").sample(4, executor=Here())
 
     class Own:
         dim = 2

@@ -26,8 +26,7 @@ __all__ = ["advance_together", "goes_together"]
 
 def goes_together(density: Density, tuning: Tuning, step_size_jitter: float) -> bool:
     """Return whether the target makes runs, and knows all that changes between transitions."""
-    fixed_length = not (tuning.adapts_mass or tuning.adapts_length)
-    return density.has_native_run and fixed_length and step_size_jitter == 0.0
+    return density.has_native_run and not tuning.adapts_mass and step_size_jitter == 0.0
 
 
 def advance_together(

@@ -11,7 +11,6 @@ from ribbit._arrays import checks, random_numbers, transitions
 from ribbit._arrays.namespace import errstate, from_host, to_host
 from ribbit.protocols import Array, TransitionDraw
 from ribbit.results.state import State
-from ribbit.samplers.mcmc.chees import Moves
 from ribbit.samplers.mcmc.hamiltonian_run import advance_together, goes_together
 from ribbit.samplers.mcmc.options import mass_of_default
 from ribbit.samplers.mcmc.precision_probe import warn_of_precision
@@ -34,13 +33,13 @@ class HMC(Sampler):
 
     Each transition draws a momentum from N(0, M), makes leapfrog steps and accepts the end point
     with probability min(1, exp(-dH)). Random lengths (Mackenzie 1989) keep every direction moving.
-    Chains are independent, also in warmup, unless ``trajectory_length="adapt"``.
+    Chains are independent, also in warmup.
 
     With default settings, trajectories are one prior sd long on average, and the last layer of a
     regression is integrated out if that pays (`marginalize` of :class:`Posterior`). Kept draws get
     that layer from its exact conditional distribution; states and "lp" concern the other parameters
     only, and ``draws.settings["integrated"]`` is set. A given step size, length or mass turns this
-    off (``trajectory_length="adapt"`` does not).
+    off.
 
     Parameters
     ----------
@@ -49,13 +48,10 @@ class HMC(Sampler):
     step_size : "auto", float or (C,) array
         Leapfrog step, for all chains or for each. "auto": found per chain in warmup by dual
         averaging (Hoffman and Gelman 2014, algorithm 5).
-    trajectory_length : float or "adapt", optional
+    trajectory_length : float, optional
         Mean length, in units of position (whitened by the inverse mass matrix, if there is one). It
         takes L = ceil(length / step size) steps. Default: prior sd * sqrt(temperature) for a unit
-        mass, 1 with an inverse mass matrix. "adapt": one length for all chains, found in warmup by
-        ChEES (Hoffman, Radul and Sountsov 2021). It needs 2 chains and 20 transitions of warmup,
-        and **draws then depend on the set of chains**. Try it if the posterior is much narrower
-        than its prior, or longer than a prior sd in some directions.
+        mass, 1 with an inverse mass matrix.
     num_leapfrog_steps : int, optional
         L itself, instead of `trajectory_length`.
     randomize_length : bool
@@ -119,7 +115,7 @@ class HMC(Sampler):
         target: Any,
         *,
         step_size: float | Array | str = "auto",
-        trajectory_length: float | str | None = None,
+        trajectory_length: float | None = None,
         num_leapfrog_steps: int | None = None,
         randomize_length: bool = True,
         inverse_mass_matrix: Array | str | None = None,
@@ -135,14 +131,12 @@ class HMC(Sampler):
             "HMC", "step_size_jitter", step_size_jitter, zero=True
         )
         self._threshold = checks.positive("HMC", "divergence_threshold", divergence_threshold)
-        adapts_length = isinstance(trajectory_length, str)
-        no_length = (trajectory_length is None or adapts_length) and num_leapfrog_steps is None
+        no_length = trajectory_length is None and num_leapfrog_steps is None
         no_mass = inverse_mass_matrix is None
         if no_length and no_mass and isinstance(step_size, str):
             self._move_marginal(
                 target,
                 step_size=step_size,
-                trajectory_length=trajectory_length,
                 randomize_length=randomize_length,
                 step_size_jitter=step_size_jitter,
                 target_accept=target_accept,
@@ -166,8 +160,7 @@ class HMC(Sampler):
         self._evaluated = Evaluated()
         self.settings = {
             "step_size": "auto" if tuning.step_size is None else tuning.step_size.tolist(),
-            "trajectory_length": "adapt" if tuning.adapts_length else tuning.length,
-            **({"coupled_chains": True} if tuning.adapts_length else {}),
+            "trajectory_length": tuning.length,
             "num_leapfrog_steps": tuning.num_steps,
             "randomize_length": tuning.randomize_length,
             "inverse_mass_matrix": inverse_mass_matrix
@@ -227,7 +220,6 @@ class HMC(Sampler):
         density = self._density
         q, ids = self._start_arrays(function, position, seed, chains, warmup)
         self._tuning.check_warmup(function, warmup)
-        self._tuning.check_chains(function, ids.shape[0])
         terms, grad, logdensity = evaluate_start(function, density, q, ids, guard)
         tuned = self._tuning.start(q, terms, grad, seed, ids, warmup, guard)
         warn_of_precision(
@@ -330,10 +322,7 @@ class HMC(Sampler):
                 1.0 - self._step_size_jitter + 2.0 * self._step_size_jitter * u[:, 0]
             )
         num_steps, capped = self._tuning.steps_of(state)
-        moves = None
-        # Lengths that adapt need the proposals, which a target does not tell.
-        adapting = state.adaptation is not None
-        if self._density.has_native_transition and not (adapting and self._tuning.adapts_length):
+        if self._density.has_native_transition:
             drawn = self._density.native_transition(
                 state.position,
                 state.grad,
@@ -348,7 +337,7 @@ class HMC(Sampler):
                 guard=guard,
             )
         else:
-            drawn, moves = self._draw(state, step_size, num_steps, guard)
+            drawn = self._draw(state, step_size, num_steps, guard)
         info = {
             "lp": drawn.logdensity,
             "acceptance_rate": drawn.acceptance,
@@ -375,10 +364,9 @@ class HMC(Sampler):
             adaptation=state.adaptation,
             warmup=state.warmup,
             target=state.target,
-            trajectory_length=state.trajectory_length,
         )
-        if adapting:
-            state = self._tuning.adapt(state, drawn.acceptance, guard, moves)
+        if state.adaptation is not None:
+            state = self._tuning.adapt(state, drawn.acceptance, guard)
         return state, info
 
     def _draw(
@@ -387,7 +375,7 @@ class HMC(Sampler):
         step_size: Array,
         num_steps: npt.NDArray[np.int64],
         guard: InterruptGuard | None,
-    ) -> tuple[TransitionDraw, Moves | None]:
+    ) -> TransitionDraw:
         """Compose a transition of a target's trajectories: on devices, and of own densities."""
         density, xp = self._density, self._density.xp
         seed, step, ids = state.seed, state.step, state.chains
@@ -417,7 +405,7 @@ class HMC(Sampler):
             accepted, rate = transitions.accept(xp, error, seed=seed, step=step, chains=ids)
             terms = transitions.select(xp, accepted, terms, state.terms)
             logdensity = total(terms)
-            drawn = TransitionDraw(
+            return TransitionDraw(
                 position=transitions.select(xp, accepted, q, start),
                 grad=transitions.select(xp, accepted, grad, state.grad),
                 terms=terms,
@@ -429,10 +417,6 @@ class HMC(Sampler):
                 accepted=accepted,
                 diverging=error > self._threshold,  # inf included
             )
-        if state.adaptation is None or not self._tuning.adapts_length:
-            return drawn, None
-        lengths = to_host(step_size) * made.astype(np.float64)
-        return drawn, Moves(start, q, p, lengths, mass)
 
     def _adopt(self, function: str, state: Any, guard: InterruptGuard | None) -> State:
         """Put this sampler's target and fixed settings into a state; what was adapted stays."""
@@ -453,8 +437,6 @@ class HMC(Sampler):
         if state not in self._evaluated:
             # Of another sampler, or from a file. On the same target the same bits come out.
             changes |= evaluate_again(function, density, state, guard)
-        if state.step < state.warmup:
-            self._tuning.check_chains(function, state.chains.shape[0])
         changes |= {"target": density.fingerprint, **self._tuning.adopt(state)}
         adopted: State = dataclasses.replace(state, **changes)
         self._evaluated.add(adopted)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["given_length", "inverse_mass", "mass_of_default", "step_size", "trajectory"]
+__all__ = ["inverse_mass", "mass_of_default", "step_size", "trajectory"]
 
 
 def step_size(value: Any, function: str = "HMC") -> npt.NDArray[np.float64] | None:
@@ -75,18 +75,6 @@ def inverse_mass(
     return from_host(xp, cast)
 
 
-def given_length(value: float | str | None, num_steps: int | None) -> float | None:
-    """Return a length that is a number; of "adapt" none, which the default stands for."""
-    if not isinstance(value, str):
-        return value
-    checks.choice("HMC", "trajectory_length", value, ("adapt",))
-    if num_steps is not None:
-        raise ValueError(
-            "[HMC] expected at most one of trajectory_length and num_leapfrog_steps, got both"
-        )
-    return None
-
-
 def trajectory(
     density: Density,
     length: float | None,
@@ -108,6 +96,9 @@ def trajectory(
                 f"[HMC] expected {name} <= max_num_leapfrog_steps ({maximum}), got {steps}"
             )
         return None, steps
+    if isinstance(length, str):
+        got = checks.summary(length)
+        raise TypeError(f"[HMC] expected trajectory_length as a number or None, got {got}")
     if length is not None:
         return checks.positive("HMC", "trajectory_length", length), None
     if whitened:

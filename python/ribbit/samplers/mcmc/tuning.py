@@ -13,10 +13,9 @@ from ribbit._arrays.namespace import from_host, to_host
 from ribbit._arrays.warning import warn
 from ribbit.errors import ShapeError
 from ribbit.protocols import Array
-from ribbit.results.state import Adaptation, DualAveraging, Lengths, State, Welford
+from ribbit.results.state import Adaptation, DualAveraging, State, Welford
 from ribbit.samplers.mcmc import options as hmc_options
 from ribbit.samplers.mcmc.adaptation import reasonable_step_size, windows
-from ribbit.samplers.mcmc.chees import Moves, log_length_gradient
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.target import Density
 
@@ -28,9 +27,9 @@ __all__ = ["Tuning"]
 
 # Stream id of lengths under JITTER. Random step sizes have 0, so the two share no number.
 _LENGTH_LAYER = 1
-# "auto": a trajectory has so many leapfrog steps on average, at most, until warmup has left a share
-# (twice that for a length that adapts), or, of a warmup of few transitions, so many: its average of
-# steps still remembers the first ones, which full trajectories have to correct.
+# "auto": a trajectory has at most _SHORT leapfrog steps on average until a share of warmup is left.
+# In a warmup of fewer than _FEW transitions, _LEFT_OF_FEW are left instead: its average of steps
+# still remembers the first ones, which full trajectories have to correct.
 _SHORT, _LEFT_SHARE, _FEW, _LEFT_OF_FEW = 20, 0.1, 500, 100
 # Leapfrog steps of a trajectory at most. Where step and length are both left to the sampler, on
 # average as many as of NUTS's deepest tree: on 6-50-1 and 277 rows, whose steps are 2e-4,
@@ -49,8 +48,6 @@ class Tuning:
         None: "auto".
     length, num_steps : float, int or None
         Trajectory length or leapfrog steps; one of them is None.
-    adapts_length : bool
-        Whether `length` is only the one of default, above which no warmup begins.
     inverse_mass : (P,) array or None
         The fixed one; None for the identity and for "adapt".
     adapts_mass : bool
@@ -63,7 +60,7 @@ class Tuning:
         density: Density,
         *,
         step_size: float | Array | str,
-        trajectory_length: float | str | None,
+        trajectory_length: float | None,
         num_leapfrog_steps: int | None,
         randomize_length: bool,
         inverse_mass_matrix: Array | str | None,
@@ -87,10 +84,9 @@ class Tuning:
         self.randomize_length = checks.boolean("HMC", "randomize_length", randomize_length)
         self.adapts_mass = isinstance(inverse_mass_matrix, str) and inverse_mass_matrix == "adapt"
         self.inverse_mass = hmc_options.inverse_mass(density, inverse_mass_matrix, function)
-        self.adapts_length = isinstance(trajectory_length, str)
         self.length, self.num_steps = hmc_options.trajectory(
             density,
-            hmc_options.given_length(trajectory_length, num_leapfrog_steps),
+            trajectory_length,
             num_leapfrog_steps,
             maximum=self.max_steps,
             whitened=inverse_mass_matrix is not None,
@@ -107,7 +103,7 @@ class Tuning:
     def steps_of(self, state: State) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """Leapfrog steps of each chain's next trajectory, and whether they were capped."""
         num_steps, capped = state.num_steps, state.capped
-        if self.step_size is None and self._short(state.step, state.warmup):
+        if self.step_size is None and _short(state.step, state.warmup):
             # The step comes first: a step that is still too small must not cost long trajectories.
             num_steps, capped = np.minimum(num_steps, _SHORT), capped & (num_steps <= _SHORT)
         if not self.randomize_length:
@@ -132,32 +128,21 @@ class Tuning:
         """
         if self.step_size is not None or self.length is None or warmup < 2:
             return None
-        return max(int(np.ceil(warmup - self._left(warmup))), warmup // 2)
+        return max(int(np.ceil(warmup - _left(warmup))), warmup // 2)
 
     @property
     def adapts(self) -> bool:
         """Whether warmup tunes anything."""
-        return self.step_size is None or self.adapts_mass or self.adapts_length
+        return self.step_size is None or self.adapts_mass
 
     def check_warmup(self, function: str, warmup: int) -> None:
         """Raise unless `warmup` transitions can adapt what is to be adapted."""
-        least = 20 if self.adapts_mass or self.adapts_length else 1 if self.adapts else 0
+        least = 20 if self.adapts_mass else 1 if self.adapts else 0
         if warmup < least:
-            what = "step_size='auto'"
-            if self.adapts_mass or self.adapts_length:
-                name = "inverse_mass_matrix" if self.adapts_mass else "trajectory_length"
-                what = f"{name}='adapt'"
+            what = "inverse_mass_matrix='adapt'" if self.adapts_mass else "step_size='auto'"
             raise ValueError(
                 f"[{function}] expected warmup >= {least} for {what}, got {warmup}: give warmup=, "
                 f"or numbers instead of {what} in {self._function}(...)"
-            )
-
-    def check_chains(self, function: str, chains: int) -> None:
-        """Raise unless there are chains enough for what is adapted across them."""
-        if self.adapts_length and chains < 2:
-            raise ValueError(
-                f"[{function}] expected at least 2 chains for trajectory_length='adapt', whose "
-                f"warmup compares them, got {chains}"
             )
 
     def start(
@@ -177,21 +162,14 @@ class Tuning:
             step_size = self._search(
                 position, terms, grad, self.inverse_mass, seed, 0, chains, guard
             )
-        adaptation, length = None, None
-        if self.adapts_length:
-            length = np.full(step_size.shape, self._first_length(step_size))
+        adaptation = None
         if warmup and self.adapts:
             adaptation = Adaptation(
                 DualAveraging.start(step_size) if self.step_size is None else None,
                 Welford.start(self._density.xp, position.shape) if self.adapts_mass else None,
-                lengths=None if length is None else Lengths.start(float(length[0])),
             )
-        num_steps, capped = self._steps_for(step_size, length)
         return {
-            "trajectory_length": length,
-            "step_size": from_host(self._density.xp, step_size),
-            "num_steps": num_steps,
-            "capped": capped,
+            **self._fields_of(step_size),
             "inverse_mass": self.inverse_mass,
             "adaptation": adaptation,
         }
@@ -201,21 +179,19 @@ class Tuning:
         state: State,
         acceptance: Array,
         guard: InterruptGuard | None,
-        moves: Moves | None = None,
         *,
         settles: bool = True,
     ) -> State:
         """Adaptation after a transition of warmup; the only place that waits for a device.
 
-        moves: what the trajectories did, where their length is adapted. settles: whether they are
-        those of `steps_of`, brief at first.
+        settles: whether trajectories are those of `steps_of`, brief at first.
         """
         xp, done = self._density.xp, state.step
         assert state.adaptation is not None
         dual, welford = state.adaptation.dual, state.adaptation.welford
         mass = state.inverse_mass
         if dual is not None:
-            full = settles and not self._short(done - 1, state.warmup)
+            full = settles and not _short(done - 1, state.warmup)
             dual = dual.update(to_host(acceptance), self.target_accept, settled=full)
         if welford is not None:
             first, ends = windows(state.warmup)
@@ -238,29 +214,13 @@ class Tuning:
                         )
                     )
         last = done >= state.warmup
-        lengths, length = state.adaptation.lengths, state.trajectory_length
-        if lengths is not None and moves is not None:
-            gradient = log_length_gradient(moves, to_host(acceptance), state.chains)
-            lengths = self._lengths(state, lengths, gradient, dual)
-            log_length = lengths.log_average if last else lengths.log_length
-            length = np.full(state.chains.shape, math.exp(log_length))
         changes: dict[str, Any] = {
             "inverse_mass": mass,
-            "adaptation": None if last else Adaptation(dual, welford, lengths=lengths),
-            "trajectory_length": length,
+            "adaptation": None if last else Adaptation(dual, welford),
         }
-        if dual is not None or lengths is not None:
-            step_size = to_host(state.step_size)
-            if dual is not None:
-                step_size = dual.average() if last else dual.step_size()
-            num_steps, capped = self._steps_for(step_size, length)
-            if last:
-                self._warn_capped(num_steps, capped)
-            changes |= {
-                "step_size": from_host(xp, step_size),
-                "num_steps": num_steps,
-                "capped": capped,
-            }
+        if dual is not None:
+            step_size = dual.average() if last else dual.step_size()
+            changes |= self._fields_of(step_size, last=last)
         return dataclasses.replace(state, **changes)
 
     def rule(self, warmup: int) -> dict[str, Any]:
@@ -273,7 +233,7 @@ class Tuning:
             "randomize_length": self.randomize_length,
             "most": self.max_steps,
             "brief": _SHORT,
-            "brief_until": max(0, math.ceil(warmup - self._left(warmup))) if brief else 0,
+            "brief_until": max(0, math.ceil(warmup - _left(warmup))) if brief else 0,
             "target": self.target_accept,
             "length": self.length or 0.0,
             "most_on_average": self._most_on_average,
@@ -284,15 +244,10 @@ class Tuning:
     ) -> State:
         """Return the state of a run of warmup that has adapted `dual` and found a step size."""
         last = state.step >= state.warmup
-        num_steps, capped = self._steps_for(step_size)
-        if last:
-            self._warn_capped(num_steps, capped)
         return dataclasses.replace(
             state,
             adaptation=None if last else Adaptation(dual, None),
-            step_size=step_size,
-            num_steps=num_steps,
-            capped=capped,
+            **self._fields_of(step_size, last=last),
         )
 
     def adopt(self, state: State) -> dict[str, Any]:
@@ -304,35 +259,20 @@ class Tuning:
         if self.step_size is not None:
             step_size = self._broadcast(self.step_size, state.position.shape[0])
             changes["step_size"] = from_host(self._density.xp, step_size)
-        length = None
-        if self.adapts_length:
-            length = state.trajectory_length
-            if length is None:  # of another sampler
-                length = np.full(step_size.shape, self._first_length(step_size))
-        changes["trajectory_length"] = length
         if state.step < state.warmup:
-            changes["adaptation"] = self._adaptation(state, step_size, length)
-        changes["num_steps"], changes["capped"] = self._steps_for(step_size, length)
+            changes["adaptation"] = self._adaptation(state, step_size)
+        changes["num_steps"], changes["capped"] = self._steps_for(step_size)
         return changes
 
-    def _adaptation(
-        self,
-        state: State,
-        step_size: npt.NDArray[np.float64],
-        length: npt.NDArray[np.float64] | None,
-    ) -> Adaptation | None:
+    def _adaptation(self, state: State, step_size: npt.NDArray[np.float64]) -> Adaptation | None:
         """Return what is left to adapt: these options with the state's running sums."""
         if not self.adapts:
             return None
-        dual, welford, lengths = (
-            (None, None, None)
+        dual, welford = (
+            (None, None)
             if state.adaptation is None
-            else (state.adaptation.dual, state.adaptation.welford, state.adaptation.lengths)
+            else (state.adaptation.dual, state.adaptation.welford)
         )
-        if length is None:
-            lengths = None
-        elif lengths is None:
-            lengths = Lengths.start(float(length[0]))
         if self.step_size is not None:
             dual = None
         elif dual is None:
@@ -341,31 +281,7 @@ class Tuning:
             welford = None
         elif welford is None:
             welford = Welford.start(self._density.xp, state.position.shape)
-        return Adaptation(dual, welford, lengths=lengths)
-
-    def _short(self, step: int, warmup: int) -> bool:
-        """Whether trajectories are still kept short: the step size comes first."""
-        return warmup - step > self._left(warmup)
-
-    def _left(self, warmup: int) -> float:
-        """Transitions of warmup whose trajectories have their full length."""
-        if warmup < _FEW:
-            return _LEFT_OF_FEW
-        return _LEFT_SHARE * warmup * (2 if self.adapts_length else 1)
-
-    def _first_length(self, step_size: npt.NDArray[np.float64]) -> float:
-        assert self.length is not None
-        # One step: beyond its first maximum the criterion is all but flat, and says nothing.
-        return min(self.length, _shared(step_size))
-
-    def _lengths(
-        self, state: State, lengths: Lengths, gradient: float, dual: DualAveraging | None
-    ) -> Lengths:
-        """Lengths after a transition: from one step to what short trajectories can be."""
-        step_size = _shared(to_host(state.step_size) if dual is None else dual.average())
-        short = self._short(state.step, state.warmup)
-        most = step_size * (_SHORT if short else self.max_steps)
-        return lengths.update(gradient, least=step_size, most=most, keep=not short)
+        return Adaptation(dual, welford)
 
     def _search(
         self,
@@ -392,19 +308,26 @@ class Tuning:
             guard=guard,
         )
 
+    def _fields_of(
+        self, step_size: npt.NDArray[np.float64], *, last: bool = False
+    ) -> dict[str, Any]:
+        """Return the fields of a state that follow from its step sizes; `last`: of warmup."""
+        num_steps, capped = self._steps_for(step_size)
+        if last:
+            self._warn_capped(num_steps, capped)
+        step_sizes = from_host(self._density.xp, step_size)
+        return {"step_size": step_sizes, "num_steps": num_steps, "capped": capped}
+
     def _steps_for(
-        self,
-        step_size: npt.NDArray[np.float64],
-        length: npt.NDArray[np.float64] | float | None = None,
+        self, step_size: npt.NDArray[np.float64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """L per chain and whether it was capped; of the fixed length where none is given."""
-        length = self.length if length is None else length
-        if length is None:
+        """Return L per chain and whether it was capped."""
+        if self.length is None:
             assert self.num_steps is not None
             steps = np.full(step_size.shape, float(self.num_steps))
         else:
             # A quotient that only rounding has lifted over an integer is that integer.
-            steps = np.maximum(np.ceil(length / step_size * (1.0 - 1e-14)), 1.0)
+            steps = np.maximum(np.ceil(self.length / step_size * (1.0 - 1e-14)), 1.0)
         most = self._most_on_average
         capped = steps > most
         return np.where(capped, most, steps).astype(np.int64), capped
@@ -443,6 +366,11 @@ class Tuning:
         return np.broadcast_to(step_size, (chains,)).copy()
 
 
-def _shared(step_size: npt.NDArray[np.float64]) -> float:
-    """Geometric mean of the chains' step sizes, whatever their order."""
-    return math.exp(math.fsum(math.log(float(eps)) for eps in step_size) / step_size.size)
+def _short(step: int, warmup: int) -> bool:
+    """Return whether trajectories are still kept short: the step size comes first."""
+    return warmup - step > _left(warmup)
+
+
+def _left(warmup: int) -> float:
+    """Return the transitions of warmup whose trajectories have their full length."""
+    return _LEFT_OF_FEW if warmup < _FEW else _LEFT_SHARE * warmup

@@ -161,8 +161,7 @@ class Sampler(ABC):
         """Run chains and return their draws.
 
         A draw depends on (seed, chain id, number of the step) alone. Threads, progress, thinning,
-        restarts and the other chains do not change it. Exception:
-        ``HMC(trajectory_length="adapt")``, whose warmup compares all chains.
+        restarts and the other chains do not change it.
 
         Parameters
         ----------

@@ -55,11 +55,6 @@ def elsewhere(
     if executor is None:
         yield sampler
         return
-    if sampler.settings.get("coupled_chains"):
-        raise ValueError(
-            f"[{function}] expected chains that do not influence each other with executor=, "
-            "got a trajectory length that is adapted across them"
-        )
 
     def until(step: int, warmup: int) -> int:
         return calendar.stop(step, warmup, each=each)
