@@ -17,7 +17,6 @@ RECORD = ROOT / "benchmarks" / "results" / "durability.json"
 
 COMMANDS = (
     "--kills 300 --seed 41",
-    "--kills 100 --signal TERM --seed 43",
     "--full-disk 50 --seed 47",
     "--damages 2000 --seed 1000",
     "--long",
@@ -29,7 +28,6 @@ COMMANDS = (
 IDENTICAL = "all bit-identical to an uninterrupted run"
 GATES = {  # part: (place in the table, check, gate)
     "KILL": (1, "killed by SIGKILL at random moments, then resumed", IDENTICAL),
-    "TERM": (1, "stopped by SIGTERM at random moments, then resumed", IDENTICAL),
     "full disk": (
         1,
         "full disk (tmpfs, RLIMIT_FSIZE), then resumed",
