@@ -524,7 +524,7 @@ def test_a_run_that_takes_minutes_says_so_before_it_begins():
         assert bool(found) == told
         if told:
             assert "20 rows and 18 parameters" in found[0]
-            assert "method='sghmc'" in found[0]
+            assert "method='baoab'" in found[0]
 
 
 @pytest.mark.filterwarnings("ignore:.*expected at least one draw within max_seconds")

@@ -94,7 +94,7 @@ _BYTES = 1 << 25  # of the draws of all chains, beyond those
 _RHAT, _ESS = 1.03, 350.0  # that end it: about what bulk ESS 400 takes
 _ENERGY = 0.01  # variance of MCLMC's energy errors per parameter: half of its own default
 _OFTEN, _SELDOM = 10, 250  # steps between draws: least, and most, where they cost little
-_BATCHES = ", or method='sghmc' or 'ensemble', which use batches"
+_BATCHES = ", or method='baoab' or 'ensemble', which use batches"
 _SHORTEST = 100  # steps of a warmup that finds a step
 _PATIENT = 300.0  # seconds that a run may take before its first check without a warning
 _TRIES, _SHORTER = 4, 0.1  # with shorter steps each, where parameters left the finite numbers
@@ -326,7 +326,7 @@ def _foretell(plan: Plan, how: Chains, target: Posterior, seed: int) -> None:
             f"[{plan.function}] expected fewer rows for a method that uses all in every step, got "
             f"{target.num_rows:,} rows and {target.dim:,} parameters: about {seconds / 60:.0f} "
             f"minutes for {plan.draws or _FIRST} draws of {plan.chains} chains, perhaps many times "
-            "as long until they agree. method='sghmc' and method='ensemble' use batches; "
+            "as long until they agree. method='baoab' and method='ensemble' use batches; "
             "max_seconds= ends chains with the draws so far",
             RibbitWarning,
         )
