@@ -81,9 +81,8 @@ def count() -> dict[str, dict[str, int]]:
 
     folder = os.path.join(os.path.dirname(rb.__file__), "")
     rb.set_num_threads(1)
-    # What a shell runs in the background ignores Ctrl-C, and Ribbit then watches one signal less.
+    # What a shell runs in the background ignores Ctrl-C, and Ribbit then watches no signal.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     found = {}
     with warnings.catch_warnings(), stopped_clock():
         warnings.simplefilter("ignore")  # the runs are short

@@ -134,17 +134,6 @@ def test_a_hundred_mistakes_are_a_hundred_errors_on_every_rank(tmp_path: Path) -
         np.testing.assert_array_equal(found(tmp_path, rank)["positions"], draws(None).positions)
 
 
-def test_sigterm_on_one_rank_ends_all(tmp_path: Path) -> None:
-    """The rank ends with status 143, and MPI with it; nobody waits for it."""
-    job = Job("endless", 2, tmp_path)
-    pid = job.pid(1)
-    time.sleep(0.2)
-    kill(pid, signal.SIGTERM)
-    status, printed = job.wait()
-    assert status != 0
-    assert "SIGTERM after" in printed
-
-
 def test_asked_twice_a_rank_waits_no_longer(tmp_path: Path) -> None:
     """Rank 1 sleeps; it goes when rank 0 does, which has said that it waits, once."""
     job = Job("asleep", 2, tmp_path)

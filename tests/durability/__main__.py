@@ -4,7 +4,6 @@ With ``--record`` the figures go to docs/developer/results.md.
 """
 
 import argparse
-import signal
 import sys
 import tempfile
 import time
@@ -26,7 +25,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.durability", description=__doc__)
     add = parser.add_argument
     add("--kills", type=int, help="of all lines together")
-    add("--signal", choices=("KILL", "TERM"), default="KILL")
     add("--full-disk", type=int, metavar="TIMES", help="disks that become full")
     add("--damages", type=int, help="damaged folders")
     add("--reads", type=int, help="reads of a run that goes on")
@@ -51,11 +49,9 @@ def main() -> None:
             results.keep(part, found, holds, sys.argv[1:])
 
     if arguments.kills is not None:
-        how = signal.Signals[f"SIG{arguments.signal}"]
-        count = each_line(
-            chosen(LINES), arguments.kills, "kills", lambda *one: kill_often(*one, seed, how)
-        )
-        tell(arguments.signal, count)
+        times = arguments.kills
+        count = each_line(chosen(LINES), times, "kills", lambda *one: kill_often(*one, seed))
+        tell("KILL", count)
     if arguments.full_disk is not None:
         times = arguments.full_disk
         count = each_line(chosen(LINES), times, "full disks", lambda *one: fill_often(*one, seed))

@@ -17,7 +17,6 @@ RECORD = ROOT / "benchmarks" / "results" / "durability.json"
 
 COMMANDS = (
     "--kills 300 --seed 41",
-    "--kills 100 --signal TERM --seed 43",
     "--full-disk 50 --seed 47",
     "--damages 2000 --seed 1000",
     "--long",
@@ -28,7 +27,6 @@ COMMANDS = (
 
 GATES = {  # part: (number in "done when", what, gate)
     "KILL": ("1", "kill -9 at random moments, resumed", "all, with the bits of a run left alone"),
-    "TERM": ("1", "SIGTERM at random moments, resumed", "all, with the bits of a run left alone"),
     "full disk": ("1", "full disk (tmpfs, RLIMIT_FSIZE), resumed", "all, and the error names it"),
     "damages": ("2", "bit flips, truncation, missing and swapped files", "no silent load"),
     "reads": ("4", "read by a second process while it runs", "no torn draw"),

@@ -345,69 +345,6 @@ def test_the_interpreter_ends_in_order(steps):
         assert time.perf_counter() - begun < 60.0
 
 
-TOLD = """
-import sys, time
-import numpy as np
-import ribbit as rb
-x = np.ones((4, 2))
-target = rb.Posterior(rb.mlp(2, (), 1), x, x[:, 0], prior=rb.Normal(1.0),
-                      likelihood=rb.Gaussian(0.5))
-hmc = rb.HMC(target, step_size=0.1, num_leapfrog_steps=2)
-store = {"store": sys.argv[1]} if len(sys.argv) > 1 else {}
-run = hmc.start(10**6, warmup=0, **store)
-while run.progress["draws"] < 50:
-    time.sleep(0.01)
-print("going", flush=True)
-run.wait()
-"""
-
-
-@posix
-@pytest.mark.parametrize("stored", [False, True])
-def test_sigterm_ends_the_process_in_order(stored, tmp_path):
-    """The main thread leaves with 143, and what is in a folder is all there."""
-    folder = []
-    if stored:
-        pytest.importorskip("google_crc32c")
-        folder = [str(tmp_path / "run")]
-    child = subprocess.Popen(
-        [sys.executable, "-c", TOLD, *folder],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdout.readline() == "going\n"
-    child.terminate()
-    _, said = child.communicate(timeout=60)
-    assert child.returncode == 143
-    assert said.startswith("[HMC.start] SIGTERM after ")
-    assert ("the same call resumes" if stored else "in memory alone") in said
-    count = int(said.split()[3])
-    if stored:
-        assert len(rb.load(folder[0])) == count >= 50
-
-
-@posix
-def test_sigterm_is_put_back():
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    try:
-        run = long(hmc(), chains=2)
-        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
-        hmc().sample(5, warmup=0, progress=False)  # in the foreground, which takes its place
-        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
-        run.stop()
-        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-
-        def mine(*_):
-            raise AssertionError
-
-        signal.signal(signal.SIGTERM, mine)
-        long(hmc(), chains=2).stop()
-        assert signal.getsignal(signal.SIGTERM) is mine
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def test_the_main_thread_stays_usable():
     """The longest of two hundred naps of 1 ms, beside Python steps that hold the GIL."""
     run = long(HMC(Line([1.0, 2.0, 0.3]), step_size=0.1, num_leapfrog_steps=20), chains=4)

@@ -366,7 +366,7 @@ def test_a_look_that_was_cut_short_is_made_up_for(rule, tmp_path, monkeypatch):
         if self._pending:
             looks.append(None)
         if len(looks) == last:
-            raise KeyboardInterrupt  # as SIGTERM does, which arrives here
+            raise KeyboardInterrupt  # as Ctrl-C does
         predict(self, guard)
 
     monkeypatch.setattr(Watch, "predict", counted)

@@ -204,8 +204,6 @@ class BBB:
             For bad arguments, before any work.
         NonFiniteError
             If a parameter becomes infinite or NaN; its ``state`` is the last finite MeanField.
-        SystemExit
-            With status 143, after a SIGTERM that would have killed the process.
 
         Warns
         -----

@@ -151,8 +151,6 @@ class DeepEnsemble:
             For bad arguments, before any work.
         NonFiniteError
             If a parameter becomes infinite or NaN; its ``state`` is the fit so far.
-        SystemExit
-            With status 143, after a SIGTERM that would have killed the process.
 
         Warns
         -----

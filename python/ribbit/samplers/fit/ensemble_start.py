@@ -163,7 +163,7 @@ class EnsembleStart:
                     name, target, ids, seed, guard, progress, None, executor
                 )
             except Interrupted:
-                raise guard.exception from None
+                raise KeyboardInterrupt from None
         return EnsembleFit(
             theta=theta,
             complete=True,

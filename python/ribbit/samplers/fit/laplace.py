@@ -25,7 +25,7 @@ from ribbit.samplers.fit.curvature import SMALL, mode_near
 from ribbit.samplers.fit.evidence import tuned
 from ribbit.samplers.fit.training import as_position, begin, epochs_of, fitting, joined, train
 from ribbit.samplers.run import options
-from ribbit.samplers.run.interrupt import Carrying, InterruptGuard, way_on
+from ribbit.samplers.run.interrupt import InterruptGuard, carrying, way_on
 from ribbit.samplers.run.options import check_progress
 from ribbit.samplers.run.ranks import Together, together
 from ribbit.samplers.run.run import ProgressOption
@@ -227,8 +227,6 @@ class LaplaceApproximation:
             If a parameter becomes infinite or NaN; its ``state`` is the fit so far.
         MemoryError
             If the matrix does not fit into free memory.
-        SystemExit
-            With status 143, after a SIGTERM that would have killed the process.
 
         Warns
         -----
@@ -331,8 +329,7 @@ class LaplaceApproximation:
             part = self._fit(theta, state, seed, history, complete=False)
             return part, "the training, before there was a covariance"
 
-        carrying = Carrying(name, "fit", so_far, guard := InterruptGuard(), resume=way_on(store))
-        with guard, carrying:
+        with InterruptGuard() as guard, carrying(name, "fit", so_far):
             density = self._stepper.density
             tuning: dict[str, npt.NDArray[np.float64]] = {}
             try:
@@ -351,7 +348,6 @@ class LaplaceApproximation:
             except (Interrupted, KeyboardInterrupt):
                 if not guard.requested:
                     raise
-                guard.check_terminated()
                 words = "resume=fit" if state is not None else "init=fit.mean"
                 on = way_on(store) or f"continue with fit(0, {words})"
                 warn(

@@ -161,8 +161,6 @@ class MCDropout:
             For bad arguments, before any work.
         NonFiniteError
             If a parameter becomes infinite or NaN; its ``state`` is the fit so far.
-        SystemExit
-            With status 143, after a SIGTERM that would have killed the process.
 
         Warns
         -----

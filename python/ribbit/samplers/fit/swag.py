@@ -199,8 +199,6 @@ class SWAG:
             If the deviations do not fit into free memory.
         NonFiniteError
             If a parameter becomes infinite or NaN; its ``state`` is the fit so far.
-        SystemExit
-            With status 143, after a SIGTERM that would have killed the process.
 
         Warns
         -----

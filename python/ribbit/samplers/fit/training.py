@@ -25,7 +25,7 @@ from ribbit.results.store.folder import folder_opened
 from ribbit.results.store.placing import placed
 from ribbit.results.summary import NOT
 from ribbit.samplers.run.elsewhere import Elsewhere
-from ribbit.samplers.run.interrupt import Carrying, InterruptGuard, way_on
+from ribbit.samplers.run.interrupt import InterruptGuard, carrying, way_on
 from ribbit.samplers.run.options import check_progress, starts
 from ribbit.samplers.run.ranks import Together
 from ribbit.samplers.run.record import Chunk
@@ -453,7 +453,7 @@ def run_epochs(
         return fit(), f"{(step - first) // batches} of {epochs} epochs"
 
     with (
-        Carrying(function, "fit", done, guard, resume=way_on(written)),
+        carrying(function, "fit", done),
         open_progress(
             progress, total=end - begun, chains=members, title=title, fit=True
         ) as reporter,
@@ -481,7 +481,6 @@ def run_epochs(
                 watch(step)
             if written is not None:
                 written.after_call(packed)
-        guard.check_terminated()
         if step < end:
             warn(
                 f"[{function}] interrupted after {done()[1]}; returning the fit so far "

@@ -17,9 +17,7 @@ from ribbit._arrays import checks
 from ribbit._arrays.warning import warn
 from ribbit.errors import RibbitWarning
 from ribbit.results.draws import Draws
-from ribbit.samplers.run import sigterm
-from ribbit.samplers.run.holder import held_by
-from ribbit.samplers.run.interrupt import way_on
+from ribbit.samplers.run.interrupt import handled_by
 from ribbit.samplers.run.options import check_progress
 from ribbit.samplers.run.progress_view import format_line
 
@@ -44,8 +42,8 @@ class BackgroundRun:
     ``sampler.sample(...)`` with the same arguments gives bit-identical draws. As a context manager
     it is stopped at the end of the block. Ctrl-C in the main thread does not stop it. A target has
     one such run at a time. Runs of several targets share the threads of the native code, which
-    slows each down. When the process ends, also by SIGTERM, the run ends after the current step.
-    Draws that you have not taken are then lost, unless they are in a folder (``store=``).
+    slows each down. At the end of the program the run ends after the current step. Draws that you
+    have not taken are then lost, unless they are in a folder (``store=``).
 
     Examples
     --------
@@ -232,7 +230,7 @@ class BackgroundRun:
             "run.wait() or run.draws() can travel"
         )
 
-    # What the run tells; see `holder.Holder`.
+    # The run calls these; see `interrupt.handled_by`.
 
     def opened(self, guard: InterruptGuard) -> None:
         """Take the run's guard; fits and runs inside it have their own."""
@@ -258,7 +256,7 @@ class BackgroundRun:
 
     def _work(self, call: Callable[[Any], Draws]) -> None:
         try:
-            with held_by(self):
+            with handled_by(self):
                 self._result = call(self._note)
         except BaseException as error:  # for who waits
             self._error = error
@@ -293,8 +291,6 @@ class BackgroundRun:
                 f"[BackgroundRun.{method}] expected the run to end within {timeout:g} s, got "
                 f"{found['done']} of {found['total']} steps: it still runs"
             )
-        if not _alive:
-            sigterm.put_back()
         told, self._warnings = self._warnings, []
         for message, category in told:
             warn(message, category)
@@ -310,20 +306,6 @@ class BackgroundRun:
             )
         assert self._error is not None
         raise self._error
-
-    def _say(self) -> None:
-        """Say what SIGTERM has left, on standard error."""
-        run = self._run
-        if run is None or sys.stderr is None:
-            return
-        on = way_on(run.store) or "they were in memory alone (store= keeps them in a folder)"
-        with contextlib.suppress(Exception):
-            print(
-                f"[{self._name}.start] SIGTERM after {run.kept} of {run.num_draws} draws per "
-                f"chain: {on}",
-                file=sys.stderr,
-                flush=True,
-            )
 
     def _here(self, method: str) -> None:
         if self._pid != os.getpid():
@@ -356,7 +338,6 @@ def begin(
             f"[{name}.start] expected no other run of this target in the background, got {other}: "
             "run.wait() or run.stop() first"
         )
-    sigterm.take(lambda: bool(_alive))
     run._thread = threading.Thread(
         target=run._work, args=(call,), name=f"ribbit {name}", daemon=True
     )
@@ -412,8 +393,6 @@ def _end_all() -> None:
         run._ask()
     for run in runs:
         run._done.wait(_LAST)
-        if sigterm.come():
-            run._say()
 
 
 def _forget() -> None:

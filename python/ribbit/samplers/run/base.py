@@ -224,8 +224,6 @@ class Sampler(ABC):
         ------
         TypeError, ValueError
             For bad arguments or a bad start, before any work.
-        SystemExit
-            With status 143, after a SIGTERM that would have killed the process.
 
         Warns
         -----
@@ -235,8 +233,8 @@ class Sampler(ABC):
 
         Notes
         -----
-        An exception that ends a run after its start, also one from a callable or a signal, carries
-        the draws so far as its attribute ``draws``; ``resume=error.draws`` continues.
+        An exception that ends a run after its start, also one from a callable, carries the draws so
+        far as its attribute ``draws``; ``resume=error.draws`` continues.
         """
         inner = self._sampler_of(resume)
         if inner is not self:
@@ -340,7 +338,7 @@ class Sampler(ABC):
                             name, warmup, chains, seed, init, guard, progress, max_seconds, executor
                         )
                     except Interrupted:  # nothing to return yet
-                        raise guard.exception from None
+                        raise KeyboardInterrupt from None
                 else:
                     given = resume.state if isinstance(resume, Draws) else resume
                     origin = _shared_before(resume)
@@ -352,7 +350,7 @@ class Sampler(ABC):
                     try:
                         state = self._adopt(name, given, guard)
                     except Interrupted:
-                        raise guard.exception from None
+                        raise KeyboardInterrupt from None
                     if chains is not None or init is not None:
                         other = "chains" if init is None else "init"
                         raise ValueError(

@@ -114,7 +114,7 @@ def together(function: str, group: RowGroup | None) -> Iterator[Together]:
         raise
     except BaseException as error:
         asked = found.guard is not None and found.guard.requested
-        if asked and isinstance(error, KeyboardInterrupt | SystemExit | Interrupted):
+        if asked and isinstance(error, KeyboardInterrupt | Interrupted):
             group.end()  # as they all do
         else:
             group.fail(error)

@@ -29,8 +29,7 @@ from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.elsewhere import Elsewhere
 from ribbit.samplers.run.foresight import Foresight
 from ribbit.samplers.run.growing import GrowingRecord
-from ribbit.samplers.run.holder import holder
-from ribbit.samplers.run.interrupt import Carrying, InterruptGuard, way_on
+from ribbit.samplers.run.interrupt import InterruptGuard, carrying, run_handle, way_on
 from ribbit.samplers.run.ranks import Together
 from ribbit.samplers.run.record import Chunk, Record, Report
 from ribbit.samplers.run.several import Several
@@ -218,16 +217,15 @@ class Run:
         max_seconds: float | None,
     ) -> Draws:
         """Run, and pack what there is; an exception carries that too."""
-        holding = holder()
-        if holding is not None:
-            holding.begun(self)
-        with Carrying(name, "draws", self._done, guard, resume=self.way_on):
+        handle = run_handle()
+        if handle is not None:
+            handle.begun(self)
+        with carrying(name, "draws", self._done):
             if self.store is None:
                 self.loop(name, guard, progress, max_seconds)
             else:
                 with self.store.finishing_at(self._place):
                     self.loop(name, guard, progress, max_seconds)
-            guard.check_terminated()
             return self.finish(name, guard)
 
     def loop(
@@ -267,7 +265,7 @@ class Run:
             several = Several(state, calendar, dim, draws=not shown)
         foresight = Foresight(sampler._density, self._settled(), first + self.total)
         with reporter:
-            # A look that Ctrl-C or SIGTERM ended, and the draws of which are in the folder.
+            # A look that Ctrl-C ended, and the draws of which are in the folder.
             if watch.owes(self.kept):
                 met = self._enough(guard, reporter) or met
             while self.kept < self.num_draws and not (guard.requested or met):
@@ -286,8 +284,9 @@ class Run:
                                 self._enough(guard, reporter, last=True)
                                 break
                         made = self._single(count, guard)
-                except (Interrupted, KeyboardInterrupt, SystemExit) as error:
-                    _raise_foreign(error, guard)
+                except (Interrupted, KeyboardInterrupt):
+                    if not guard.requested:
+                        raise
                     break  # the steps are discarded; resuming makes them again
                 # No exception from here on: draw, statistics and state belong together.
                 state = made.state
@@ -315,8 +314,9 @@ class Run:
         if not guard.requested:
             try:
                 watch.predict(guard)
-            except (Interrupted, KeyboardInterrupt, SystemExit) as error:
-                _raise_foreign(error, guard)
+            except (Interrupted, KeyboardInterrupt):
+                if not guard.requested:
+                    raise
         self.ended = self._why(guard)
         self.seconds = self._elapsed()
 
@@ -455,8 +455,9 @@ class Run:
             return False
         try:
             watch.look(self.kept, self.draws, self._settings(), guard, self._confirmed, last=last)
-        except (Interrupted, KeyboardInterrupt, SystemExit) as error:
-            _raise_foreign(error, guard)
+        except (Interrupted, KeyboardInterrupt):
+            if not guard.requested:
+                raise
             return True
         reporter.total = max(reporter.total, self._steps_to(watch.expected))
         if watch.met:
@@ -642,13 +643,6 @@ def _largest(
             size = np.abs(row[part] - mean[part]) / widths[part]
             worst[chain] = np.maximum(worst[chain], size.max())
     return worst
-
-
-def _raise_foreign(error: BaseException, guard: InterruptGuard) -> None:
-    """Raise again what is not of our own Ctrl-C or SIGTERM."""
-    ours = SystemExit if guard.terminated else KeyboardInterrupt
-    if not guard.requested or not isinstance(error, (Interrupted, ours)):
-        raise error
 
 
 def _integrated(target: Any) -> dict[str, str]:
