@@ -1,5 +1,6 @@
 """python -m ribbit watch: a run in a folder while it goes on, and when it does not."""
 
+import socket
 import subprocess
 import sys
 import time
@@ -9,7 +10,7 @@ import pytest
 import ribbit as rb
 from ribbit.__main__ import main
 from ribbit._cli.watch import snapshot, watch
-from ribbit.results.store.lock import writer
+from ribbit.results.store.folder import writer
 from tests.support.paths import ROOT
 from tests.support.targets import OPTIONS, posterior
 
@@ -69,7 +70,7 @@ def test_a_run_that_goes_on_and_is_killed(tmp_path, capsys):
         deadline = time.monotonic() + 60
         while not (folder / "checkpoint").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert writer(folder)["pid"] == process.pid
+        assert writer(folder) == f"process {process.pid} on {socket.gethostname()}"
         watch(folder, rb.load, every=0.05, sleep=wait)
     finally:
         process.kill()

@@ -1,18 +1,23 @@
 """Folders of other runs, of other things, and of runs that go on."""
 
-import json
+import concurrent.futures
+import errno
+import fcntl
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit.errors import DataError
+from ribbit.errors import DataError, RibbitWarning
+from ribbit.results.store.folder import Lock, writer
 from ribbit.results.store.identity import difference
 from tests.durability.lines import X, Y, posterior
 
@@ -198,14 +203,15 @@ def test_a_call_that_fails_leaves_no_folder(tmp_path: Path) -> None:
 
 
 def test_a_second_process_is_refused(folder: Path) -> None:
-    from ribbit.results.store.lock import Lock
-
     lock = Lock("test", folder)
     try:
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            error = pool.submit(Lock, "test", folder).exception()
+        assert f"process {os.getpid()} on" in str(error)
         with pytest.raises(ValueError, match=f"process {os.getpid()} on {socket.gethostname()}"):
             _hmc().sample(20, store=folder, **CALL)
         code = (
-            "import sys; from pathlib import Path; from ribbit.results.store.lock import Lock\n"
+            "import sys; from pathlib import Path; from ribbit.results.store.folder import Lock\n"
             "try: Lock('test', Path(sys.argv[1]))\nexcept ValueError as e: print(e)"
         )
         told = subprocess.run(
@@ -227,19 +233,62 @@ def test_a_second_process_is_refused(folder: Path) -> None:
     assert not (folder / "lock").exists()
 
 
+_HOLDS = """
+import os, sys, time
+from pathlib import Path
+from ribbit.results.store.folder import Lock
+lock = Lock("test", Path(sys.argv[1]))
+"""
+
+
 def test_a_lock_of_a_dead_process_is_taken(folder: Path) -> None:
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    holder = {"host": socket.gethostname(), "pid": gone.pid, "started": "then"}
-    (folder / "lock").write_text(json.dumps(holder))
+    killed = _HOLDS + "os.kill(os.getpid(), 9)"
+    gone = subprocess.run([sys.executable, "-c", killed, str(folder)], check=False)
+    assert gone.returncode == -9
+    assert (folder / "lock").read_text().startswith("process ")
+    assert writer(folder) is None
     assert _hmc().sample(20, store=folder, **CALL).complete
+    assert not (folder / "lock").exists()
 
 
-def test_a_lock_of_another_machine_is_not_judged(folder: Path) -> None:
-    (folder / "lock").write_text(json.dumps({"host": "elsewhere", "pid": 1, "started": "then"}))
-    with pytest.raises(ValueError, match=r"process 1 on elsewhere.*remove .*lock"):
-        _hmc().sample(20, store=folder, **CALL)
-    (folder / "lock").unlink()
+def test_a_fork_does_not_hold_the_lock(folder: Path) -> None:
+    """A worker that is forked during a run may live longer than the writer."""
+    code = _HOLDS + "os.fork() or (lock.release(), print(os.getpid(), flush=True)); time.sleep(60)"
+    writes = subprocess.Popen(
+        [sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True
+    )
+    fork = int(writes.stdout.readline())
+    try:
+        assert writer(folder) == f"process {writes.pid} on {socket.gethostname()}"
+        with pytest.raises(ValueError, match=f"process {writes.pid} on"):
+            Lock("test", folder)
+        writes.kill()
+        writes.wait()
+        Lock("test", folder).release()
+    finally:
+        writes.kill()
+        os.kill(fork, signal.SIGKILL)
+
+
+def test_a_look_at_the_lock_refuses_no_run(folder: Path) -> None:
+    with open(folder / "lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        timer = threading.Timer(0.01, fcntl.flock, (file, fcntl.LOCK_UN))
+        timer.start()
+        Lock("test", folder).release()
+        timer.join()
+
+
+def test_a_file_system_without_locks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    with pytest.warns(RibbitWarning, match=r"without locks\. Do not start a second run"):
+        lock = Lock("test", folder)
+    assert writer(folder) == f"process {os.getpid()} on {socket.gethostname()}"
+    lock.release()
+    assert writer(folder) is None
 
 
 def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

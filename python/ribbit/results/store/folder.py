@@ -6,6 +6,7 @@ What runs of samplers and fits share.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import time
@@ -14,21 +15,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ribbit._arrays.packages import need
+from ribbit._arrays.warning import warn
 from ribbit.errors import DataError
 from ribbit.results.store import checkpoint
 from ribbit.results.store.chunks import sync_folder
 from ribbit.results.store.identity import difference, plain
-from ribbit.results.store.lock import Lock
 from ribbit.results.store.options import Store
 from ribbit.results.store.writer import Writer
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["RunFolder", "failure", "folder_opened"]
+__all__ = ["Lock", "RunFolder", "failure", "folder_opened", "writer"]
 
+_LOCK = "lock"
 # What a folder may hold that a run was killed in before its first checkpoint.
-_OURS = {"zarr.json", "lock", "posterior", "sample_stats", "warmup_posterior"}
+_OURS = {"zarr.json", _LOCK, "posterior", "sample_stats", "warmup_posterior"}
 _OURS |= {"warmup_sample_stats", "predictions"}
 # What a write leaves that was killed: ours, and zarr-python's of its metadata.
 _HALF = re.compile(r"\..*\.tmp|zarr\.[0-9a-f]{32}\.partial")
@@ -141,6 +143,71 @@ def failure(function: str, folder: Path, error: BaseException) -> BaseException:
     found = OSError(error.errno or 5, text)
     found.__cause__ = error
     return found
+
+
+_locks: set[int] = set()  # descriptors of this process
+
+
+def _forget() -> None:
+    """Close the locks in a fork, which may outlive the run."""
+    while _locks:
+        os.close(_locks.pop())
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+class Lock:
+    """The kernel's lock on the file "lock", until :meth:`release` or the end of the process."""
+
+    def __init__(self, function: str, folder: Path) -> None:
+        self._path, self._process, who = folder / _LOCK, os.getpid(), ""
+        for _ in range(5):
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(self._descriptor).st_nlink > 0:
+                    break  # else the run before has just removed the file
+            except BlockingIOError:  # another run has it, or `writer` for less than a millisecond
+                who = os.pread(self._descriptor, 4096, 0).decode()
+            except OSError:
+                text = "is on a file system without locks. Do not start a second run in it."
+                warn(f"[{function}] {folder} {text}")
+                break
+            os.close(self._descriptor)
+            time.sleep(0.01)
+        else:
+            ranks = {"PMI_RANK", "OMPI_COMM_WORLD_RANK"} & {*os.environ}
+            hint = " (under mpiexec a posterior of all ranks needs group=)" if ranks else ""
+            wait = f"Wait until it ends, or use another folder{hint}"
+            raise ValueError(f"[{function}] {who or 'another process'} writes {folder}. {wait}")
+        _locks.add(self._descriptor)
+        try:
+            os.ftruncate(self._descriptor, 0)
+            who = f"process {self._process} on {os.uname().nodename}"
+            os.pwrite(self._descriptor, who.encode(), 0)
+        except OSError as error:  # a full disk
+            self.release()
+            error.filename = str(self._path)
+            raise
+
+    def release(self) -> None:
+        """Let the next run in; a fork has no lock to release."""
+        if self._process == os.getpid():
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+            _locks.discard(self._descriptor)
+            os.close(self._descriptor)
+
+
+def writer(folder: Path) -> str | None:
+    """Return process and host of the run that writes a folder; None if no run does."""
+    with contextlib.suppress(FileNotFoundError), open(folder / _LOCK, encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return file.read()
+    return None
 
 
 @contextlib.contextmanager
