@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -140,6 +141,8 @@ def watch(path: str, *, every: float, once: bool) -> int:
         if Path(path).is_file():
             raise ValueError(f"[watch] expected the folder of a run, got a file: {path}")
         watching.watch(Path(path), load, every=every, once=once)
+    except BrokenPipeError:
+        raise
     except (ImportError, OSError, MemoryError, ValueError) as error:
         print(f"ribbit watch: {error}", file=sys.stderr)
         return 1
@@ -176,9 +179,15 @@ def _plain(message: Warning | str, category: type[Warning], *_: object, **__: ob
 
 
 def command() -> None:
-    """Run the command line and exit."""
+    """Run the command line and exit; with 141 if the reader of its output, as `head`, has ended."""
     warnings.formatwarning = _plain
-    sys.exit(main())
+    try:
+        status = main()
+        print(end="", flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the exit
+        status = 141  # 128 + SIGPIPE, as the shell says of other programs
+    sys.exit(status)
 
 
 if __name__ == "__main__":

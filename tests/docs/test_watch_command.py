@@ -87,6 +87,20 @@ def test_a_run_that_goes_on_and_is_killed(tmp_path, capsys):
     assert found["diverging"] == run.stats["diverging"].sum(axis=1).tolist()
 
 
+@pytest.mark.parametrize("command", ["watch", "summary"])
+def test_a_pipe_whose_reader_has_ended(tmp_path, command):
+    hmc().sample(8, warmup=2, progress=False, store=tmp_path / "run")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ribbit", command, str(tmp_path / "run")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.close()
+    with process.stderr as said:
+        assert said.read() == b""
+    assert process.wait() == 141
+
+
 def test_what_is_no_run_is_said(tmp_path, capsys):
     assert main(["watch", str(tmp_path)]) == 1
     assert "or the folder of a run, got a folder without a checkpoint" in capsys.readouterr().err

@@ -221,7 +221,8 @@ def test_many_chains_are_summed_up():
     text = out.file.getvalue()
     assert "+24" in text
     assert len(text.splitlines()) < 22
-    assert "40 chains" in format_line(snapshot)
+    assert "40 chains, acceptance 0.80, 40 divergences, " in format_line(snapshot)
+    assert ", 1 divergence, " in format_line(snapshot | {"diverging": [0, 1]})
 
 
 def ended(monkeypatch, option, stream, reason):

@@ -24,7 +24,8 @@ def format_line(snapshot: Mapping[str, Any]) -> str:
     if "acceptance_rate" in snapshot:
         parts.append(f"acceptance {_span(snapshot['acceptance_rate'], '.2f')}")
     if "diverging" in snapshot:
-        parts.append(f"{sum(snapshot['diverging'])} divergences")
+        found = sum(snapshot["diverging"])
+        parts.append(f"{found} divergence{'' if found == 1 else 's'}")
     for name in ("step_size", "learning_rate"):
         if name in snapshot:
             parts.append(f"{name.replace('_', ' ')} {_span(snapshot[name], '.3g')}")
