@@ -75,8 +75,6 @@ def kill_often(name: str, folder: Path, kills: int, seed: int) -> int:
     AssertionError
         When a run that went on ends with other bits than one that was left alone.
     """
-    import zarr  # noqa: F401  (once, before the forks)
-
     rng = random.Random(f"{name} {seed}")
     out, store = folder / "out.npz", folder / "run"
     assert status_of(_child(name, None, out, 1)) == 0, name

@@ -5,9 +5,9 @@ import pytest
 
 import ribbit as rb
 from ribbit.errors import RibbitWarning
-from ribbit.io import load
 from ribbit.samplers import HMC
 from ribbit.samplers.mcmc.chees import Moves, log_length_gradient
+from ribbit.store import load
 from tests.oracle import chees_reference as oracle
 from tests.support.targets import Gaussian, equal, posterior, same
 

@@ -19,11 +19,9 @@ from ribbit.errors import DTypeError, FitWarning, NonFiniteError, ShapeError
 from ribbit.protocols import Array
 from ribbit.results import archive
 from ribbit.results.outcome import History
-from ribbit.results.state import StochasticState
-from ribbit.results.store.fit_store import FitStore, FollowedFit, fit_store
-from ribbit.results.store.folder import folder_opened
-from ribbit.results.store.placing import placed
+from ribbit.results.state import StochasticState, placed
 from ribbit.results.summary import NOT
+from ribbit.samplers.fit.stored import FitStore, FollowedFit, fit_store
 from ribbit.samplers.run.elsewhere import Elsewhere
 from ribbit.samplers.run.interrupt import InterruptGuard, carrying, way_on
 from ribbit.samplers.run.options import check_progress, starts
@@ -33,6 +31,7 @@ from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.stepper import Stepper
 from ribbit.schedules import Schedule
+from ribbit.store import folder_opened
 
 if TYPE_CHECKING:
     import numpy.typing as npt

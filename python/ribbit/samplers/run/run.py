@@ -24,7 +24,6 @@ from ribbit.results.outcome import unconverged
 from ribbit.results.prediction import Prediction
 from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState, StochasticState
-from ribbit.results.store.run_store import Followed, Place, RunStore, StoredRecord
 from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.elsewhere import Elsewhere
 from ribbit.samplers.run.foresight import Foresight
@@ -33,6 +32,7 @@ from ribbit.samplers.run.interrupt import InterruptGuard, carrying, run_handle, 
 from ribbit.samplers.run.ranks import Together
 from ribbit.samplers.run.record import Chunk, Record, Report
 from ribbit.samplers.run.several import Several
+from ribbit.samplers.run.stored import Followed, Place, RunStore, StoredRecord
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.run.until import Watch
 
@@ -188,13 +188,12 @@ class Run:
             self.draws, self.warmup = store.records(
                 state,
                 dim,
-                (num_draws, owed),
                 statistics,
                 positions=save_draws,
-                warmup=save_warmup,
-                settings=self._settings(),
+                warmup=save_warmup and owed > 0,
                 predictive=self._described(),
                 running=running,
+                place=self._place,
             )
         else:
             record = Record if watch.rule is None else GrowingRecord
@@ -419,8 +418,6 @@ class Run:
     def _place(self) -> Place:
         """Return what a checkpoint says."""
         return Place(
-            self.kept,
-            self.warm,
             self._state(),
             self.running,
             self._elapsed(),
