@@ -192,11 +192,7 @@ class RowFile:
         file = RowFile(
             folder / f"{name}.bin", found["stored"], found["dtype"], shape, rows, crcs, block
         )
-        kinds = (
-            {file.disk.kind}
-            if file.disk.names is None
-            else {file.disk[field].kind for field in file.disk.names}
-        )
+        kinds = {file.disk[field].kind for field in file.disk.names or ()} or {file.disk.kind}
         if whole("block", block, below=2**40) == 0 or not kinds <= set("biuf") or 0 in shape:
             raise ValueError(f"rows {shape} of {file.disk} in blocks of {block} bytes")
         if len(crcs) != -(-rows * file.each // block):
@@ -270,13 +266,10 @@ class RowFile:
             for end, wanted in sorted({*self.ends(), *known}):
                 while at < end:
                     crc = 0 if at % self.block == 0 else crc
-                    room = self.block - at % self.block
-                    part = file.read(min(end - at, room, _PIECE))
-                    if not part:
-                        return good // self.each
-                    crc, at = zlib.crc32(part, crc), at + len(part)
-                if crc != wanted:
-                    return good // self.each
+                    part = file.read(min(end - at, self.block - at % self.block, _PIECE))
+                    crc, at = zlib.crc32(part, crc), at + len(part) if part else end
+                if crc != wanted or file.tell() < end:
+                    break
                 good = end
         return min(good // self.each, self.rows)
 
@@ -287,23 +280,15 @@ class RowFile:
 
     def check(self, function: str, *, verify: bool = True) -> None:
         """Raise a DataError with the file's name if it is missing, short, or damaged."""
-        try:
+        wanted, got = self.rows * self.each, "no such file"
+        if self.path.exists():
             size = self.path.stat().st_size
-        except FileNotFoundError as error:
-            raise DataError(
-                f"[{function}] expected a whole run, got no file {self.path} ({_RESCUE})"
-            ) from error
-        wanted = self.rows * self.each
-        if size < wanted:
-            raise DataError(
-                f"[{function}] expected a whole file, got {size} bytes where {wanted} were "
-                f"written: {self.path} ({_RESCUE})"
-            )
-        if verify and self.valid() < self.rows:
-            raise DataError(
-                f"[{function}] expected a whole file, got bytes that do not match their checksum: "
-                f"{self.path} ({_RESCUE})"
-            )
+            got = f"{size} bytes where {wanted} were written" if size < wanted else ""
+        if verify and not got and self.valid() < self.rows:
+            got = "bytes that do not match their checksum"
+        if got:
+            text = f"expected a whole file, got {got}: {self.path} ({_RESCUE})"
+            raise DataError(f"[{function}] {text}")
 
 
 class Part:
@@ -423,11 +408,8 @@ class StateWriter:
             if not self.errors:  # of appends in `save`
                 thread = threading.Thread(target=job, name="ribbit store", daemon=True)
                 try:
-                    if now:
-                        job()
-                    else:
-                        thread.start()
-                        self._thread = thread
+                    (job if now else thread.start)()
+                    self._thread = None if now else thread
                 except RuntimeError:  # the interpreter ends, and starts no thread
                     job()
             self._due = time.perf_counter() + self.options.flush_seconds
