@@ -16,9 +16,9 @@ from tests.support.paths import ROOT
 RECORD = ROOT / "benchmarks" / "results" / "durability.json"
 
 COMMANDS = (
-    "--kills 300 --seed 41",
-    "--full 50 --seed 47",
-    "--damages 2000 --seed 1000",
+    "--kills 300 --seed 1",
+    "--full 20 --seed 1",
+    "--damages 100 --seed 1",
     "--reads 10000",
 )
 
