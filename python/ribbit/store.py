@@ -169,6 +169,7 @@ class RowFile:
         self.each = math.prod(shape) * self.disk.itemsize
         self._descriptor: int | None = None
         self._errors: list[BaseException] = []
+        self._lock = threading.Lock()  # no thread maps the file while another closes it
 
     def describe(self) -> dict[str, Any]:
         """Return plain values for the state file, copied."""
@@ -203,8 +204,9 @@ class RowFile:
         """Make the file, or cut off what does not count; what goes wrong later joins `errors`."""
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
         self._descriptor = os.open(self.path, flags, 0o666)
-        # Draws may be mapped as long as this lives, and a run may end with the process.
-        weakref.finalize(self, os.close, self._descriptor).atexit = False
+        # After an error it stays open as long as this lives. A run may end with the process.
+        self._close = weakref.finalize(self, os.close, self._descriptor)
+        self._close.atexit = False
         os.ftruncate(self._descriptor, self.rows * self.each)
         self._errors = errors
 
@@ -240,14 +242,22 @@ class RowFile:
         if self._descriptor is not None:
             getattr(os, "fdatasync", os.fsync)(self._descriptor)
 
+    def close(self) -> None:
+        """Close the file, which is then mapped by its path."""
+        with self._lock:
+            if self._descriptor is not None:
+                self._descriptor = self._close()
+
     def array(self, rows: int) -> Any:
         """Return the first rows as (C, rows, ...); the file is mapped."""
         parts = [np.empty((0, *self.shape), self.disk)] if rows == 0 else []
-        count, own = min(rows, self.written), self._descriptor
-        if count:
-            # By the descriptor of who writes: the folder may be gone.
-            with open(self.path if own is None else own, "rb", closefd=own is None) as file:
-                parts.append(np.memmap(file, self.disk, "r", shape=(count, *self.shape)))
+        count = min(rows, self.written)
+        with self._lock:
+            own = self._descriptor
+            if count:
+                # By the descriptor of who writes: the folder may be gone.
+                with open(self.path if own is None else own, "rb", closefd=own is None) as file:
+                    parts.append(np.memmap(file, self.disk, "r", shape=(count, *self.shape)))
         for block in self.held if rows > count else []:
             parts.append(block[: rows - count])
             count += len(parts[-1])
@@ -437,11 +447,16 @@ class StateWriter:
             self._join()
             if not self._told:
                 try:
-                    self.checkpoint(save, now=True)
+                    self._finish(save)
                 except Exception as other:
                     error.add_note(str(other))
             raise
+        self._finish(save)
+
+    def _finish(self, save: Callable[[], Saved]) -> None:
         self.checkpoint(save, now=True)
+        for file in self.files.values():  # all that was drawn is in them
+            file.close()
 
     def _job(
         self, values: dict[str, Any], sections: dict[str, Callable[[], bytes]]
