@@ -62,6 +62,7 @@ _STATE, _PREVIOUS, _NEW, _LOCK = "state", "state.previous", "state.new", "lock"
 _HEAD = re.compile(rb'\{"ribbit run": (\d+), "crc32": "([0-9a-f]{8})", ')
 _OURS = (_LOCK, _NEW)  # what a run leaves that was killed before it had a state
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
+_KINDS = {"draws": "a sampler's run", "fit": "a fit"}
 _NAME = "load"
 _EXPECTED = "a file of draws or of a fit, or the folder of a run"
 _RESCUE = "rb.load(..., rescue=True) returns the draws before the damage"
@@ -133,18 +134,9 @@ class Store:
 class RowFile:
     """An append-only file of rows (D, C, ...), each a draw of all chains.
 
-    Attributes
-    ----------
-    stored : str or list of (name, dtype)
-        Dtype in the file, "bfloat16" too; of statistics the fields of a row.
-    dtype : str or None
-        Dtype of positions in memory.
-    rows, written : int
-        Rows appended, and those in the file.
-    crcs : list of int
-        CRC-32 of each block of `block` bytes, the last one of what there is of it.
-    held : list of arrays
-        Blocks of rows in memory, since one could not be written.
+    `stored` is the dtype in the file ("bfloat16" too) or the fields of statistics, `dtype` that of
+    positions in memory. `crcs` are the CRC-32 of each block of `block` bytes; the last block may be
+    shorter. Rows that cannot be written, and all after them, stay in memory (`held`).
     """
 
     def __init__(
@@ -348,16 +340,9 @@ Saved: TypeAlias = "tuple[dict[str, Any], dict[str, Callable[[], bytes]]]"
 class StateWriter:
     """The state file of a folder while one call writes it; `kind` is "draws" or "fit".
 
-    Attributes
-    ----------
-    begun, complete : bool
-        Whether the folder holds this run, and whether that had ended.
-    seconds : float
-        Duration of the calls before.
-    header, arrays : dict
-        Plain values and arrays of the state that was there.
-    files : dict of RowFile
-        By name, without ".bin".
+    `begun` and `complete` say whether the folder holds this run and whether it had ended, `seconds`
+    how long the calls before took. `header` and `arrays` are the contents of the state that was
+    there. `files` are those of rows by name, without ".bin".
     """
 
     def __init__(self, function: str, opened: Opened, kind: str, request: dict[str, Any]) -> None:
@@ -381,9 +366,9 @@ class StateWriter:
         function, folder = self.function, self.folder
         header, sections = _read_state(function, folder / _STATE)
         if header["kind"] != self.kind:
+            own, other = (_KINDS[kind] for kind in (self.kind, header["kind"]))
             raise DataError(
-                f"[{function}] expected the folder of {_of(self.kind)}, got the folder of "
-                f"{_of(header['kind'])}: {folder}"
+                f"[{function}] expected the folder of {own}, got the folder of {other}: {folder}"
             )
         kept = header["files"]["stats"]["rows"] if self.kind == "draws" else None
         refusal = difference(function, folder, header["request"], self._request, kept)
@@ -404,10 +389,7 @@ class StateWriter:
     def checkpoint(self, save: Callable[[], Saved], *, now: bool = False) -> None:
         """Write the state during sampling when it is due; `now`: before this returns.
 
-        Raises
-        ------
-        OSError
-            When that failed, or an append before it.
+        Raises OSError when that failed, or an append before it.
         """
         early = time.perf_counter() < self._due or (self._thread and self._thread.is_alive())
         if early and not (now or self.errors):
@@ -436,10 +418,7 @@ class StateWriter:
     def finishing(self, save: Callable[[], Saved]) -> Iterator[None]:
         """Write the state when the block ends, however it ends.
 
-        Raises
-        ------
-        OSError
-            When that fails; an exception that ends the block gets a note instead.
+        Raises OSError when that fails; an exception that ends the block gets a note instead.
         """
         try:
             yield
@@ -555,13 +534,7 @@ def _write_state(folder: Path, header: dict[str, Any], sections: dict[str, bytes
 
 
 def _read_state(function: str, path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return the plain values and the sections of a state file.
-
-    Raises
-    ------
-    DataError
-        With the file's name: it is missing, damaged, or of another format.
-    """
+    """Return the plain values and the sections of a state file; DataError with its name."""
     try:
         line, _, rest = path.read_bytes().partition(b"\n")
     except FileNotFoundError as error:
@@ -632,10 +605,6 @@ def _sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _of(kind: str) -> str:
-    return "a sampler's run" if kind == "draws" else "a fit"
-
-
 def _failure(function: str, folder: Path, error: BaseException) -> BaseException:
     """Return the error that says why a folder could not be written."""
     if not isinstance(error, OSError):
@@ -652,15 +621,7 @@ def _failure(function: str, folder: Path, error: BaseException) -> BaseException
 
 @contextlib.contextmanager
 def folder_opened(function: str, value: Any) -> Iterator[Opened | None]:
-    """Give a folder that no other run writes meanwhile; None for None.
-
-    Raises
-    ------
-    ValueError
-        When the folder holds something else, or another run writes it.
-    OSError
-        When it cannot be made.
-    """
+    """Give a folder that no other run writes meanwhile; None for None."""
     if value is None:
         yield None
         return
