@@ -21,8 +21,8 @@ from ribbit.results.draws import Draws
 from ribbit.results.outcome import superchains_of
 from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState, placed
+from ribbit.samplers.adapter import Thinning
 from ribbit.samplers.run.background import BackgroundRun, begin
-from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.elsewhere import elsewhere
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.options import check_progress, check_resume, same_density, starts
@@ -378,15 +378,15 @@ class Sampler(ABC):
                     watched = kept.watched()
                 if watched is not None:
                     watch.restore(*watched, self._density.xp)
-                calendar = self._calendar(thin)
+                thinning = self._thinning(thin)
                 moved = stack.enter_context(
-                    elsewhere(name, self, executor, calendar, each=save_warmup)
+                    elsewhere(name, self, executor, thinning, each=save_warmup)
                 )
                 run = Run(
                     moved,
                     state,
                     num_draws,
-                    calendar,
+                    thinning,
                     save_draws,
                     save_warmup,
                     running,
@@ -490,9 +490,9 @@ class Sampler(ABC):
         """Return steps per draw; a schedule may ask for its own."""
         return thin
 
-    def _calendar(self, thin: int) -> Calendar:
+    def _thinning(self, thin: int) -> Thinning:
         """Return which steps give draws."""
-        return Calendar(thin)
+        return Thinning(thin)
 
     def _check_end(self, function: str, state: Any, num_draws: int, thin: int) -> None:
         """Raise when a schedule ends before the run that begins at `state`."""

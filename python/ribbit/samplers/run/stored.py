@@ -1,13 +1,11 @@
-"""What a run needs of its folder, over `ribbit.store`: rows one by one, and what a state holds.
+"""What a run needs of its folder, over `ribbit.store`: sinks, and what a state holds.
 
-Shapes: C chains, D draws, P parameters, K draws of a call.
+Shapes: C chains, D draws, P parameters, K draws of a block.
 """
 
 from __future__ import annotations
 
 import functools
-import sys
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -20,14 +18,13 @@ from ribbit.protocols import Array
 from ribbit.results import archive
 from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState
+from ribbit.samplers.run.sinks import Stored
 from ribbit.store import Opened, Part, Saved, StoreWriter
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Followed", "Place", "RunStore", "StoredRecord"]
-
-_MOST, _BYTES = 1024, 1 << 20  # draws that wait to be written together, and their bytes
+__all__ = ["Followed", "Place", "RunStore"]
 
 
 class Place(NamedTuple):
@@ -39,59 +36,6 @@ class Place(NamedTuple):
     settings: dict[str, Any]
     watch: tuple[dict[str, Any], dict[str, Any]]
     complete: bool
-
-
-class StoredRecord:
-    """What `record.Record` is for draws in memory: rows wait here until they are a block."""
-
-    def __init__(self, part: Part, empty: npt.NDArray[Any], *, positions: bool) -> None:
-        self._part, self._empty = part, empty
-        chains, _, dim = empty.shape
-        each = chains * (part.row.itemsize + dim * empty.itemsize * positions)
-        size = max(1, min(_MOST, _BYTES // each))
-        self._positions = np.empty((size, chains, dim if positions else 0), empty.dtype)
-        self._stats = np.empty((size, chains), part.row)
-        self._fields = [(name, self._stats[name]) for name in part.row.names or ()]
-        self._rows, self._keeps = 0, positions
-        self._lock = threading.Lock()  # of who takes a snapshot, too
-
-    def put(self, index: int, position: Array, info: Mapping[str, Array]) -> None:
-        """Take entry `index`, the next one; position (C, P)."""
-        row = self._rows
-        if self._keeps:
-            self._positions[row] = to_host(position)
-        for name, field in self._fields:
-            field[row] = to_host(info[name])
-        self._rows += 1
-        if self._rows == len(self._stats):
-            self.flush()
-
-    def put_several(self, index: int, positions: Array, info: Mapping[str, Array]) -> None:
-        """Take the next entries; positions (C, K, P), info (C, K)."""
-        self.flush()
-        self._part.append(positions, info)
-
-    def flush(self) -> None:
-        """Append the rows that wait."""
-        with self._lock:
-            rows, self._rows = self._rows, 0
-            if rows:
-                stats = {name: np.swapaxes(field[:rows], 0, 1) for name, field in self._fields}
-                self._part.append(np.swapaxes(self._positions[:rows], 0, 1), stats)
-
-    def room(self, index: int) -> int:
-        """Return that there is any room: on the disk, or `after_step` says so."""
-        return sys.maxsize
-
-    def statistics(self, count: int) -> dict[str, Array]:
-        """Return the first `count` entries of the statistics, (C, D) each, in memory."""
-        return {name: np.ascontiguousarray(values) for name, values in self.upto(count)[1].items()}
-
-    def upto(self, count: int) -> tuple[Any, Any]:
-        """Return the first `count` entries, on the disk."""
-        self.flush()
-        positions, stats = self._part.upto(count)
-        return self._empty if positions is None else positions, stats
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +74,6 @@ class RunStore:
         self.warm = files["warmup_stats"].rows if "warmup_stats" in files else 0
         self.origin: dict[str, Any] | None = header.get("origin")
         self.found: dict[str, Any] = header.get("found", {})
-        self._records: list[StoredRecord] = []
         self._predictive: Any = None
 
     @property
@@ -165,7 +108,7 @@ class RunStore:
             self.begun, self.kept, state, self.origin, self.found, self._gathered(), stats
         )
 
-    def records(
+    def sinks(
         self,
         state: AnyState,
         dim: int,
@@ -176,7 +119,7 @@ class RunStore:
         predictive: Any,
         running: RunningPrediction | None,
         place: Callable[[], Place],
-    ) -> tuple[StoredRecord, StoredRecord | None]:
+    ) -> tuple[Stored, Stored | None]:
         """Return where draws and warmup go; what is there counts."""
         shape, dtype = (state.position.shape[0], dim), host_dtype(state.position).name
         predictions = None
@@ -190,18 +133,16 @@ class RunStore:
             shape, dtype, statistics, positions=positions, warmup=warmup, predictions=predictions
         )
         empty = np.empty((shape[0], 0, dim), dtype)
-        self._records = [StoredRecord(writer.draws, empty, positions=positions)]
-        if writer.warmup is not None:
-            self._records.append(StoredRecord(writer.warmup, empty, positions=True))
         if not self.begun:
             writer.checkpoint(functools.partial(self._save, place), now=True)
-        return self._records[0], self._records[1] if len(self._records) > 1 else None
+        warm = None if writer.warmup is None else Stored(writer.warmup, empty)
+        return Stored(writer.draws, empty), warm
 
-    def put_predictions(self, index: int, values: Array) -> None:
-        """Add the predictions (C, N, K) of draw `index`, if they are kept."""
+    def append_predictions(self, values: Array) -> None:
+        """Add the predictions (K * C, N, ...) of draws, draw after draw, if they are kept."""
         file = self._writer.predictions
         if file is not None:
-            file.append(to_host(values).reshape((1, *file.shape)))
+            file.append(to_host(values).reshape((-1, *file.shape)))
 
     def predictions(self, count: int) -> Any:
         """Return the predictions of the first draws, if they are kept."""
@@ -218,8 +159,6 @@ class RunStore:
 
     def _save(self, place: Callable[[], Place]) -> Saved:
         """Return what a state file holds; all that changes later is copied now."""
-        for record in self._records:
-            record.flush()
         here = place()
         values = {
             "complete": here.complete,
