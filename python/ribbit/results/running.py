@@ -50,7 +50,7 @@ _CALL = 4 * 10**8
 # Bytes of the predictions that are kept where draws are not, of all chains.
 _KEPT = 1 << 26
 # Bytes of the values that moments add up together, and of those that a run predicts at once.
-_BLOCK, _AT_ONCE = 1 << 20, 1 << 24
+_BLOCK, _AT_ONCE = 1 << 20, 1 << 22
 # Arrays of Moments that a file holds.
 _FLOATS = ("float32", "float64")
 _MOMENTS = ("first", "sum", "squares", "noise", "entropy")

@@ -5,6 +5,7 @@ Shapes: C chains, K draws of a block, P parameters.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -114,6 +115,8 @@ class LocalChains:
         Of all chains, after the last step.
     divergences : (C,) int64 array or None
         Of a thinned run: diverging transitions since the last draw.
+    told : list
+        Step, statistics (C,) or (C, K) and number of steps of every call of the last block.
     over : bool
         Whether the ranks of a group have agreed that the time is over.
     """
@@ -127,15 +130,11 @@ class LocalChains:
         thinning: Thinning,
         *,
         each: bool,
-        tell: Callable[[int, dict[str, Array], int], None],
     ) -> None:
-        """Begin at `state`.
-
-        each: whether every step of warmup is kept. tell: gets the step, the statistics (C,) or
-        (C, K) of every call, and the number of its steps.
-        """
+        """Begin at `state`; each: whether every step of warmup is kept."""
+        self.told: list[tuple[int, dict[str, Array], int]] = []
         self.state, self.divergences = state, getattr(state, "divergences", None)
-        self._sampler, self._thinning, self._each, self._tell = sampler, thinning, each, tell
+        self._sampler, self._thinning, self._each = sampler, thinning, each
         self._counts = thinning.period > 1 and "diverging" in sampler._statistics
         self._size = CallSize(sampler._call_seconds)
         self._in_blocks = bool(sampler._several)
@@ -154,23 +153,29 @@ class LocalChains:
         """Whether the next step is one of warmup."""
         return self.state.step < self.state.warmup
 
-    def advance(self, most: int, seconds: float, guard: InterruptGuard) -> Block:
+    def advance(
+        self, most: int, seconds: float, guard: InterruptGuard, stop: int = sys.maxsize
+    ) -> Block:
         """Make at most `most` draws; positions are valid until the next call.
 
-        Ends after about `seconds`, at the end of warmup, and at Ctrl-C with the draws until then.
+        Ends after about `seconds`, at step `stop`, at the end of warmup, and at Ctrl-C with the
+        draws until then.
         """
+        self.told = []
         if self._error is not None:
             error, self._error = self._error, None
             raise error
         end, warming, blocks = time.perf_counter() + seconds, self.warming_up, []
         most = self._most if warming else min(most, self._most)
+        stop = stop if stop > self.step else sys.maxsize
         try:
             while most > 0 and not guard.requested:
-                block, whole = self._move(most, guard)
+                block, whole = self._move(most, guard, stop)
                 if block is not None:
                     blocks.append(block)
                     most -= next(iter(block[1].values())).shape[1]
-                if whole or self.over or self.warming_up != warming or time.perf_counter() >= end:
+                ended = self.step >= stop or self.warming_up != warming
+                if whole or ended or self.over or time.perf_counter() >= end:
                     break
         except (Interrupted, KeyboardInterrupt) as error:
             if not guard.requested:
@@ -185,9 +190,9 @@ class LocalChains:
             raise error
         self._error = error
 
-    def _move(self, most: int, guard: InterruptGuard) -> tuple[Block | None, bool]:
+    def _move(self, most: int, guard: InterruptGuard, stop: int) -> tuple[Block | None, bool]:
         """Make one call: its draws, None if it made none, and whether they use the shared space."""
-        stops = self._stops(most) if self._in_blocks else None
+        stops = self._stops(most, stop) if self._in_blocks else None
         if stops is not None:
             found = self._several(stops, guard)
             if found is not None:
@@ -197,7 +202,7 @@ class LocalChains:
         left = 1
         if sampler._chunked:
             left = self._thinning.stop(state.step, state.warmup, each=self._each) - state.step
-        count = self._count(left, guard)
+        count = self._count(min(left, stop - state.step), guard)
         if count == 0:
             return None, False
         after, info = sampler._advance(state, count, guard)
@@ -207,7 +212,7 @@ class LocalChains:
         if keep or (self._each and at <= 0):
             position = sampler._density.completed(after, guard)
         self._size.made(after.step - state.step)
-        self._tell(after.step, info, after.step - state.step)
+        self.told.append((after.step, info, after.step - state.step))
         info = self._counted(info, after, keep, several=False)
         self.state = after
         if position is None and at > 0:
@@ -219,11 +224,11 @@ class LocalChains:
         """Return how many of `left` steps the next call makes; 0: none."""
         return left if self._sampler._ahead else self._size.size(left)
 
-    def _stops(self, most: int) -> npt.NDArray[np.int64] | None:
+    def _stops(self, most: int, stop: int) -> npt.NDArray[np.int64] | None:
         """Return the steps (K,) that a call with several draws tells of; None: make one."""
         state, thinning = self.state, self._thinning
         if self.warming_up:
-            left = min(state.warmup - state.step, self._most)
+            left = min(state.warmup - state.step, stop - state.step, self._most)
             if not self._sampler._several_in_warmup or left < 2:
                 return None
             size = self._size.size(left)
@@ -249,7 +254,7 @@ class LocalChains:
         if kept is not None and count < len(stops):
             kept = np.ascontiguousarray(kept[:, :count])
         self._size.made(after.step - before.step)
-        self._tell(after.step, info, after.step - before.step)
+        self.told.append((after.step, info, after.step - before.step))
         info = self._counted(info, after, not warming, several=True)
         self.state = after
         return kept, info

@@ -9,10 +9,10 @@ import pytest
 import ribbit as rb
 from ribbit import _core
 from ribbit.errors import RibbitWarning
+from ribbit.samplers.adapter import CallSize
 from ribbit.samplers.mcmc import hmc
 from ribbit.samplers.mcmc.tuning import Tuning
 from ribbit.samplers.run.foresight import Foresight
-from ribbit.samplers.run.record import Chunk
 from tests.support.targets import same
 
 pytestmark = [
@@ -43,7 +43,7 @@ def together(monkeypatch):
         return inner(density, tuning, state, stops, kept, **options)
 
     monkeypatch.setattr(hmc, "advance_together", noted)
-    monkeypatch.setattr(Chunk, "size", lambda self, left: min(left, 7))
+    monkeypatch.setattr(CallSize, "size", lambda self, left: min(left, 7))
     return made
 
 
@@ -130,7 +130,7 @@ def test_a_call_that_ends_by_the_clock_gives_the_same(case, seconds, thin, toget
     one_by_one(monkeypatch)
     single = sampler.sample(12, thin=thin, **run)
     monkeypatch.undo()
-    monkeypatch.setattr(Chunk, "size", lambda self, left: min(left, 7 * thin))
+    monkeypatch.setattr(CallSize, "size", lambda self, left: min(left, 7 * thin))
     monkeypatch.setattr(rb.HMC, "_call_seconds", seconds)
     together.clear()
     made, inner = [], hmc.advance_together
@@ -149,17 +149,17 @@ def test_a_call_that_ends_by_the_clock_gives_the_same(case, seconds, thin, toget
 
 def test_calls_get_shorter_when_transitions_get_slower(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("ribbit.samplers.run.record.time.perf_counter", lambda: now[0])
-    chunk = Chunk(0.02)
+    monkeypatch.setattr("ribbit.samplers.adapter.time.perf_counter", lambda: now[0])
+    size = CallSize(0.02)
     for _ in range(6):  # of 10 us each
-        count = chunk.size(1000)
+        count = size.size(1000)
         now[0] += 1e-5 * count
-        chunk.made(count)
+        size.made(count)
     assert count == 1000
-    chunk.size(3)  # the last of a phase; each takes 50 ms from here on
+    size.size(3)  # the last of a phase; each takes 50 ms from here on
     now[0] += 0.15
-    chunk.made(3)
-    assert chunk.size(1000) == 1
+    size.made(3)
+    assert size.size(1000) == 1
 
 
 @pytest.mark.filterwarnings(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 
 from ribbit._arrays.namespace import to_host
@@ -33,7 +35,13 @@ class Foresight:
         """Watch from step `first` on (None: never) in a run that ends at step `total`."""
         self._density, self._first, self._total = density, first, total
         self._looked, self._leapfrogs, self._seconds = 0, 0.0, 0.0
+        self._watching = False
         self._ask = getattr(density.target, "_vanishing_noise", None)
+
+    @property
+    def stop(self) -> int:
+        """Step that no block crosses: where watching begins, or may end."""
+        return sys.maxsize if self._first is None else self._first + _LOOKED * self._watching
 
     def update(
         self, name: str, state: AnyState, before: int, stats: dict[str, Array], seconds: float
@@ -42,7 +50,10 @@ class Foresight:
 
         stats: of its transitions, (C, K) each.
         """
-        if self._first is None or before < self._first or not stats:
+        if self._first is None or state.step < self._first:
+            return
+        self._watching = True
+        if before < self._first or not stats:
             return
         lengths = to_host(stats["n_steps"])
         self._leapfrogs += float(lengths.mean(axis=0).sum())

@@ -46,7 +46,8 @@ class Run:
     """One call of ``sample``: chains, sinks, and how far they are.
 
     `lock` is held while draws are put down, so that another thread sees draws, statistics and state
-    together. `ended` is "running", then the reason of ``settings["stopped"]``.
+    together. `reserve` returns the seconds of ``max_seconds`` that the end of the run needs, such
+    as a last checkpoint. `ended` is "running", then the reason of ``settings["stopped"]``.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Run:
         self.watch, self.store = watch, store
         self.way_on = way_on(store) if followed is None else "the same call resumes"
         self.lock = threading.Lock()
+        self.reserve: Callable[[], float] = (lambda: 0.0) if store is None else store.reserve
         self.ended = "running"
         self.sampler, self.state = sampler, state
         self.num_draws, self.thinning = num_draws, thinning
@@ -167,24 +169,17 @@ class Run:
         )
         report = Report(reporter, on_host=sampler._density.xp is np)
 
-        def tell(step: int, stats: dict[str, Array], count: int) -> None:
-            report.update(step - first, stats, count)
-
         def left() -> float:
             """Return the seconds until `max_seconds`, less the time of a last checkpoint."""
             if max_seconds is None:
                 return math.inf
-            end = self.begin + max_seconds - (0.0 if store is None else store.reserve())
-            return end - time.perf_counter()
+            return self.begin + max_seconds - self.reserve() - time.perf_counter()
 
-        how: dict[str, Any] = {"each": self.save_warmup, "tell": tell}
-        chains = (
-            LocalChains(sampler, self.state, thinning, **how)
-            if self.ranks is None
-            else GroupChains(
-                sampler, self.state, thinning, ranks=self.ranks, late=lambda: left() <= 0.0, **how
-            )
-        )
+        start = sampler, self.state, thinning
+        chains = LocalChains(*start, each=self.save_warmup)
+        if self.ranks is not None:
+            late = lambda: left() <= 0.0  # noqa: E731
+            chains = GroupChains(*start, each=self.save_warmup, ranks=self.ranks, late=late)
         foresight = Foresight(sampler._density, self._settled(), first + self.total)
         with reporter:
             # A look that Ctrl-C ended, and the draws of which are in the folder.
@@ -192,9 +187,12 @@ class Run:
             met = met or watch.met  # of a folder that is complete
             while self.kept < self.num_draws and not (guard.requested or met):
                 warming, before, begun = chains.warming_up, chains.step, time.perf_counter()
-                positions, stats = chains.advance(self._room(), min(_SECONDS, left()), guard)
+                seconds = min(_SECONDS, left())
+                positions, stats = chains.advance(self._room(), seconds, guard, foresight.stop)
                 if not self._put(chains, positions, stats, guard, warming=warming):
                     break
+                for step, told, count in chains.told:
+                    report.update(step - first, told, count)
                 spent = time.perf_counter() - begun
                 foresight.update(name, self.state, before, stats, spent)
                 met = watch.due(self.kept) and self._enough(guard, reporter)
