@@ -305,7 +305,7 @@ def test_no_buffer_of_all_draws():
 
 def test_memory_that_is_not_there_ends_the_run_with_its_draws(monkeypatch):
     def block(self, size, make=Memory._block):
-        if size and self.count >= 128:
+        if size < self.count >= 128:  # another block, not one of all
             raise MemoryError("no more")
         return make(self, size)
 

@@ -139,7 +139,7 @@ class Progress:
         if stats is not None:
             if not self._last:
                 self._buffers = [
-                    (name, np.zeros((_BUFFER, self.chains), np.asarray(stats[name]).dtype))
+                    (name, np.zeros((_BUFFER, self.chains)))
                     for name in _SUMMED
                     if name in stats
                 ]

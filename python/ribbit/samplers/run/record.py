@@ -39,7 +39,10 @@ class Report:
         # The draws of a thinned run are not all steps of a call: its last one counts for them.
         each = first.shape[1] == count
         for back in range(count - 1 if each else 0, -1, -1):
-            self.reporter.update(done - back, {k: v[:, -1 - back] for k, v in info.items()})
+            one = {k: v[:, -1 - back] for k, v in info.items()}
+            if not each and "divergences" in info:
+                one["diverging"] = info["divergences"].sum(axis=1)
+            self.reporter.update(done - back, one)
 
     def flush(self) -> None:
         """Hand over what is waiting."""
