@@ -21,7 +21,6 @@ if TYPE_CHECKING:  # the same names for those who read and do not run
         schedules,
     )
     from ribbit._backends.library import get_cmake_dir, get_include
-    from ribbit.io import load
     from ribbit.models import layers, zoo
     from ribbit.models.layers import *
     from ribbit.models.model import Model
@@ -33,9 +32,9 @@ if TYPE_CHECKING:  # the same names for those who read and do not run
     from ribbit.results.joining import concatenate
     from ribbit.results.laplace import LaplaceFit
     from ribbit.results.prediction import Prediction
-    from ribbit.results.store.options import Store
     from ribbit.results.swag import SWAGFit
     from ribbit.samplers import *
+    from ribbit.store import Store, load
     from ribbit.targets import likelihoods, priors
     from ribbit.targets.callable import CallableDensity
     from ribbit.targets.likelihoods import *
@@ -91,7 +90,6 @@ __version__ = "0.1.0"
 _LATER = {
     "": "datasets diagnostics distributed errors metrics plots protocols random samplers schedules",
     "_backends.library": "get_cmake_dir get_include",
-    "io": "load",
     "models": "layers zoo",
     "models.model": "Model",
     "random": "reparameterize",
@@ -101,8 +99,8 @@ _LATER = {
     "results.joining": "concatenate",
     "results.laplace": "LaplaceFit",
     "results.prediction": "Prediction",
-    "results.store.options": "Store",
     "results.swag": "SWAGFit",
+    "store": "Store load",
     "targets": "likelihoods priors",
     "targets.callable": "CallableDensity",
     "targets.posterior": "Posterior",

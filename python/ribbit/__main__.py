@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def summary(path: str, require: str | None = None) -> int:
     """Print the summary of a saved run or fit; 1 if it is not what is required, 2 on errors."""
-    from ribbit.io import load
+    from ribbit.store import load
 
     try:
         found = load(path).summary()
@@ -133,7 +133,7 @@ def summary(path: str, require: str | None = None) -> int:
 def watch(path: str, *, every: float, once: bool) -> int:
     """Show the run in a folder until it ends; 1 where there is none, 130 after Ctrl-C."""
     from ribbit._cli import watch as watching
-    from ribbit.io import load
+    from ribbit.store import load
 
     try:
         if not 0.0 < every <= _LONGEST:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ribbit._arrays.namespace import namespace
-from ribbit.io import load
 from ribbit.samplers import HMC, MCLMC, SWAG, leapfrog, metropolis
+from ribbit.store import load
 from tests.support.targets import Gaussian, Line
 
 strict = pytest.importorskip("array_api_strict")

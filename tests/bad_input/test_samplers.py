@@ -9,9 +9,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import ribbit as rb
-from ribbit.io import load
 from ribbit.results.draws import Draws
 from ribbit.samplers import HMC, MCLMC, NUTS, MicrocanonicalState, State, leapfrog, metropolis
+from ribbit.store import load
 from tests.support.rubbish import MESSAGE, arrays, some
 
 DIM = 3

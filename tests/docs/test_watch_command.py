@@ -10,7 +10,7 @@ import pytest
 import ribbit as rb
 from ribbit.__main__ import main
 from ribbit._cli.watch import snapshot, watch
-from ribbit.results.store.folder import writer
+from ribbit.store import writer
 from tests.support.paths import ROOT
 from tests.support.targets import OPTIONS, posterior
 
@@ -68,7 +68,7 @@ def test_a_run_that_goes_on_and_is_killed(tmp_path, capsys):
 
     try:
         deadline = time.monotonic() + 60
-        while not (folder / "checkpoint").exists() and time.monotonic() < deadline:
+        while not (folder / "state").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         assert writer(folder) == f"process {process.pid} on {socket.gethostname()}"
         watch(folder, rb.load, every=0.05, sleep=wait)
@@ -103,7 +103,7 @@ def test_a_pipe_whose_reader_has_ended(tmp_path, command):
 
 def test_what_is_no_run_is_said(tmp_path, capsys):
     assert main(["watch", str(tmp_path)]) == 1
-    assert "or the folder of a run, got a folder without a checkpoint" in capsys.readouterr().err
+    assert "or the folder of a run, got a folder without a run" in capsys.readouterr().err
     file = tmp_path / "draws.npz"
     hmc().sample(8, warmup=2, progress=False).save(file)
     assert main(["watch", str(file)]) == 1

@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,30 +13,17 @@ import pytest
 
 import ribbit as rb
 from ribbit.errors import DataError
-from ribbit.results.store import layout
 from tests.durability.lines import AT, arrays_of, difference, posterior
 
-DRAWS, PLANNED = 50, 80
-
-
-def broken_off(folder: Path) -> Path:
-    """Make a run that has stopped in the middle of a chunk, of several files."""
-    patch = pytest.MonkeyPatch()
-    dim = posterior().dim
-    patch.setattr(layout, "_CHUNK_BYTES", 2 * dim * 8 * 12)  # 12 draws in a chunk
-    patch.setattr(layout, "_FEWEST_STATISTICS", 20)
-    for draws in (DRAWS - 18, 18):  # a checkpoint at the end of each call, none between
-        with pytest.raises(Enough):
-            line(folder, draws)
-    patch.undo()
-    return folder
+DRAWS, BEFORE, PLANNED = 50, 32, 80  # of the last state, of the one before, of the whole run
+FILES = ("positions.bin", "stats.bin", "state")
 
 
 class Enough(Exception):
     pass
 
 
-def line(folder: Path, stop: int | None = None) -> rb.Draws:
+def line(folder: Path, stop: int | None = None, seed: int = 2) -> rb.Draws:
     """PLANNED draws, of which an error lets `stop` more happen."""
     target, calls = posterior(), [0]
     original = target.predictive
@@ -53,96 +39,96 @@ def line(folder: Path, stop: int | None = None) -> rb.Draws:
             return original(theta, x)
 
     hmc = rb.HMC(Stopping(), step_size=0.02, num_leapfrog_steps=3)
+    call = {"warmup": 10, "chains": 2, "seed": seed, "predict_at": AT, "progress": False}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it has not converged
-        return hmc.sample(
-            PLANNED,
-            warmup=10,
-            chains=2,
-            seed=2,
-            predict_at=AT,
-            save_warmup=True,
-            progress=False,
-            store=rb.Store(folder, flush_seconds=1e3),
-        )
+        store = rb.Store(folder, flush_seconds=1e3)
+        return hmc.sample(PLANNED, save_warmup=True, store=store, **call)
+
+
+def broken_off(folder: Path, block: int = 1 << 26, seed: int = 2) -> Path:
+    """Make a run that has stopped twice, whose checksums are of `block` bytes each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ribbit.store._BLOCK", block)
+        for draws in (BEFORE, DRAWS - BEFORE):  # a state at the end of each call, none between
+            with pytest.raises(Enough):
+                line(folder, draws, seed)
+    return folder
 
 
 def everything(draws: rb.Draws) -> dict[str, np.ndarray]:
+    """Every array of an unfinished run, by name."""
     object.__setattr__(draws, "complete", True)
     return arrays_of(draws)
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.rglob("*") if p.is_file() and p.name != "checkpoint.previous")
-
-
-def flip(path: Path, rng: random.Random, _: list[Path]) -> None:
+def flip(path: Path, rng: random.Random, _: Path) -> None:
     data = bytearray(path.read_bytes())
-    at = rng.randrange(len(data))
-    data[at] ^= 1 << rng.randrange(8)
+    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
     path.write_bytes(data)
 
 
-def _cut(path: Path, rng: random.Random, _: list[Path]) -> None:
+def zero(path: Path, rng: random.Random, _: Path) -> None:
+    data = bytearray(path.read_bytes())
+    at = 4096 * rng.randrange(-(-len(data) // 4096))
+    size = min(4096, len(data) - at)
+    data[at : at + size] = bytes(size)
+    path.write_bytes(data)
+
+
+def cut(path: Path, rng: random.Random, _: Path) -> None:
     os.truncate(path, rng.randrange(path.stat().st_size))
 
 
-def _remove(path: Path, rng: random.Random, _: list[Path]) -> None:
+def remove(path: Path, _: random.Random, __: Path) -> None:
     path.unlink()
 
 
-def _swap(path: Path, rng: random.Random, files: list[Path]) -> None:
-    same = [p for p in files if p.parent == path.parent and p.read_bytes() != path.read_bytes()]
-    if not same:
-        flip(path, rng, files)
-        return
-    other = rng.choice(same)
-    data = other.read_bytes()
-    other.write_bytes(path.read_bytes())
-    path.write_bytes(data)
+def swap(path: Path, _: random.Random, other: Path) -> None:
+    """Put the file of a run with another seed into its place."""
+    shutil.copy(other / path.name, path)
 
 
-DAMAGES = (flip, _cut, _remove, _swap)
+DAMAGES = (flip, zero, cut, remove, swap)
 
 
-def damaged(whole: Path, folder: Path, seed: int, how: Callable[..., None]) -> str:
-    """Damage a copy of a run; says what happened: "named" or "same".
+def damaged(whole: Path, other: Path, folder: Path, number: int, seed: int) -> int:
+    """Damage a copy of a run, which is refused; returns how many draws were rescued.
 
     Raises
     ------
     AssertionError
-        For other numbers without an error, or an error that names no file.
+        When it loads, the error does not name the file, or what is rescued is not a beginning.
     """
-    rng = random.Random(f"{how.__name__} {seed}")
+    how, name = DAMAGES[number % len(DAMAGES)], FILES[number // len(DAMAGES) % len(FILES)]
+    rng = random.Random(f"{how.__name__} {name} {number} {seed}")
     shutil.copytree(whole, folder)
-    files = _files(folder)
-    path = rng.choice(files)
-    how(path, rng, files)
+    how(folder / name, rng, other)
     expected = everything(rb.load(whole))
-    try:
-        found, error = everything(rb.load(folder)), None
-    except (DataError, FileNotFoundError) as caught:
-        found, error = None, caught
-    if found is not None:
-        assert difference(expected, found) == "", f"silent: {path}"
-    else:
-        assert str(folder) in str(error), error
-        if path.name != "checkpoint":
-            rescued = rb.load(folder, rescue=True)
-            positions = np.asarray(rescued.positions)
-            count = positions.shape[1]
-            assert positions.tobytes() == expected["positions"][:, :count].tobytes()
-            assert rescued.complete is False
-            for name, values in rescued.stats.items():
-                assert values.shape[1] == count
-                assert values.tobytes() == expected[f"stats/{name}"][:, :count].tobytes()
+    for use in (rb.load, line):  # reading, and resuming
+        with pytest.raises(ValueError) as error:
+            use(folder)
+        assert name in str(error.value) or how is swap, f"{how.__name__} {name}: {error.value}"
+        assert str(folder) in str(error.value)
+        assert use is line or isinstance(error.value, DataError)
+    draws = rb.load(folder, rescue=True)
+    count = draws.positions.shape[1]
+    rescued = {"positions": draws.positions, **{f"stats/{k}": v for k, v in draws.stats.items()}}
+    for part, values in rescued.items():
+        beginning = {part: expected[part][:, :count]}
+        assert difference(beginning, {part: values}) == "", f"silent: {name}, {part}"
+    assert not draws.complete
     shutil.rmtree(folder)
-    return "same" if found is not None else "named"
+    return count
 
 
-def damage_often(folder: Path, times: int, seed: int) -> dict[str, int]:
-    """Damage a run in every way by turns; how often it was named, and how often nothing changed."""
-    whole, outcomes = broken_off(folder / "whole"), {"named": 0, "same": 0}
-    for i in range(times):
-        outcomes[damaged(whole, folder / "copy", seed + i, DAMAGES[i % len(DAMAGES)])] += 1
-    return outcomes
+def damage_often(folder: Path, times: int, seed: int) -> str:
+    """Damage a run of one block and one of many by turns; says what happened."""
+    runs = [broken_off(folder / f"{block}", block) for block in (1 << 26, 1 << 10)]
+    others = [broken_off(folder / f"{block} other", block, 3) for block in (1 << 26, 1 << 10)]
+    kept = [
+        damaged(runs[i // 15 % 2], others[i // 15 % 2], folder / "copy", i, seed)
+        for i in range(times)
+    ]
+    some = sum(0 < count < DRAWS for count in kept)
+    return f"{len(kept)} of {times} raised an error that names the file; {some} were cut to their valid draws"

@@ -1,4 +1,4 @@
-"""Full disks at random bytes, of every line: ``python -m tests.durability --full-disk 50``.
+"""Full disks at random bytes, of every line: ``python -m tests.durability --full 20``.
 
 A small tmpfs where mounting is allowed, which is a disk that is full; else, and every other time, a
 limit on the size of files (RLIMIT_FSIZE), set at a random moment.
@@ -36,10 +36,8 @@ def fill_often(name: str, folder: Path, times: int, seed: int) -> int:
     ------
     AssertionError
         When the error does not name the cause, the draws so far do not come with it, the folder is
-        not whole up to its last checkpoint, or a run that went on ends with other bits.
+        not whole up to its last checkpoint, or a resumed run gives other draws.
     """
-    import zarr  # noqa: F401  (once, before the forks)
-
     rng = random.Random(f"full {name} {seed}")
     out, disk = folder / "out.npz", folder / "disk"
     assert status_of(forked(lambda: _alone(name, out))) == 0, name
@@ -69,7 +67,7 @@ def fill_often(name: str, folder: Path, times: int, seed: int) -> int:
                 _compare(beginnings, loaded(out), f"{name}, the error")
                 assert status_of(forked(lambda at=place: _look(at, out))) == 0, name
                 again = forked(lambda at=place: saved(out, result(name, quick(at))))
-                assert status_of(again) == 0, f"{name}: does not go on"
+                assert status_of(again) == 0, f"{name}: does not resume"
             found = difference(alone, loaded(out))
             assert found == "", f"{name}: other bits after a full disk: {found}"
             shutil.rmtree(place, ignore_errors=True)
@@ -123,7 +121,7 @@ def _line(name: str, store: Path, limit: tuple[float, int] | None, out: Path) ->
 
 def _look(store: Path, out: Path) -> None:
     """Open what the last checkpoint counts, and compare it with what came with the error."""
-    if (store / "checkpoint").exists():
+    if (store / "state").exists():
         kept = loaded(out)
         assert kept, "nothing came with the error"
         _compare(kept, beginning(rb.load(store)), "the folder")

@@ -1,4 +1,4 @@
-"""Folders of other runs, of other things, and of runs that go on."""
+"""Folders of other runs, of other things, and of resumed runs."""
 
 import concurrent.futures
 import errno
@@ -17,11 +17,9 @@ import pytest
 
 import ribbit as rb
 from ribbit.errors import DataError, RibbitWarning
-from ribbit.results.store.folder import Lock, writer
-from ribbit.results.store.identity import difference
+from ribbit.store import Lock, difference, writer
 from tests.durability.lines import X, Y, posterior
 
-pytest.importorskip("zarr")
 pytestmark = pytest.mark.filterwarnings("ignore::ribbit.errors.RibbitWarning")  # short runs
 
 CALL = {"warmup": 5, "chains": 2, "seed": 1, "progress": False}
@@ -104,7 +102,7 @@ def test_another_instruction_set_is_refused(folder: Path, monkeypatch: pytest.Mo
 
 
 def test_the_same_line_is_not(folder: Path) -> None:
-    again = _hmc().sample(20, store=rb.Store(folder, flush_seconds=2.0, flush_bytes=5), **CALL)
+    again = _hmc().sample(20, store=rb.Store(folder, flush_seconds=2.0), **CALL)
     assert again.complete
     assert np.array_equal(again.positions, _hmc().sample(20, **CALL).positions)
 
@@ -136,7 +134,7 @@ def test_other_folders_are_left_alone(tmp_path: Path) -> None:
     with pytest.raises(NotADirectoryError, match="got a file"):
         _hmc().sample(20, store=tmp_path / "thesis.tex", **CALL)
     assert os.listdir(tmp_path) == ["thesis.tex"]
-    with pytest.raises(FileNotFoundError, match="without a checkpoint"):
+    with pytest.raises(FileNotFoundError, match="without a run"):
         rb.load(tmp_path)
 
 
@@ -145,10 +143,11 @@ def test_files_and_folders_are_told_apart(tmp_path: Path) -> None:
     draws = _hmc().sample(4, store=run, **CALL)
     draws.save(tmp_path / "draws.npz")
     rb.BBB(posterior()).fit(2, store=fit, progress=False)
-    kinds = [type(rb.load(path)) for path in (run, tmp_path / "draws.npz", fit, fit / "checkpoint")]
-    assert kinds == [rb.Draws, rb.Draws, rb.MeanField, rb.MeanField]
-    with pytest.raises(ValueError, match=rf"the checkpoint of a run: use rb.load\('{run}'\)"):
-        rb.load(run / "checkpoint")
+    kinds = [type(rb.load(path)) for path in (run, tmp_path / "draws.npz", fit)]
+    assert kinds == [rb.Draws, rb.Draws, rb.MeanField]
+    for part in ("state", "state.previous", "positions.bin"):
+        with pytest.raises(ValueError, match=rf"a part of a run: use rb.load\('{run}'\)"):
+            rb.load(run / part)
     with pytest.raises(FileNotFoundError, match="or the folder of a run, got none at"):
         rb.load(tmp_path / "nothing")
     with pytest.raises(
@@ -179,21 +178,14 @@ def test_more_draws_or_epochs_in_a_folder_say_how_to_go_on(tmp_path: Path) -> No
         fit.fit(5, store=tmp_path / "fit", progress=False)
 
 
-def test_what_a_kill_leaves_of_the_metadata_is_no_other_thing(tmp_path: Path) -> None:
-    """zarr-python writes beside the place as well, under a name of its own."""
-    import zarr
-
-    name = f"zarr.{'0a' * 16}.partial"
-    (tmp_path / "posterior").mkdir()
-    for folder in (tmp_path, tmp_path / "posterior"):
-        (folder / name).write_text("{")
+def test_what_a_kill_leaves_before_the_first_state_is_no_other_thing(tmp_path: Path) -> None:
+    for name, data in {"state.new": b"{", "positions.bin": b"", "stats.bin": b""}.items():
+        (tmp_path / name).write_bytes(data)
     assert _hmc().sample(20, store=tmp_path, **CALL).complete
-    assert not list(tmp_path.rglob(name))
-    assert sorted(zarr.open_group(str(tmp_path), mode="r").group_keys())
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "zarr.mine.partial").write_text("{")
-    with pytest.raises(ValueError, match="new or empty folder"):
-        _hmc().sample(20, store=tmp_path / "mine", **CALL)
+    os.unlink(tmp_path / "state")
+    with pytest.raises(ValueError, match=r"positions\.bin in it: its state is gone.* rename state"):
+        _hmc().sample(20, store=tmp_path, **CALL)
+    assert (tmp_path / "positions.bin").stat().st_size > 0
 
 
 def test_a_call_that_fails_leaves_no_folder(tmp_path: Path) -> None:
@@ -211,7 +203,7 @@ def test_a_second_process_is_refused(folder: Path) -> None:
         with pytest.raises(ValueError, match=f"process {os.getpid()} on {socket.gethostname()}"):
             _hmc().sample(20, store=folder, **CALL)
         code = (
-            "import sys; from pathlib import Path; from ribbit.results.store.folder import Lock\n"
+            "import sys; from pathlib import Path; from ribbit.store import Lock\n"
             "try: Lock('test', Path(sys.argv[1]))\nexcept ValueError as e: print(e)"
         )
         told = subprocess.run(
@@ -236,7 +228,7 @@ def test_a_second_process_is_refused(folder: Path) -> None:
 _HOLDS = """
 import os, sys, time
 from pathlib import Path
-from ribbit.results.store.folder import Lock
+from ribbit.store import Lock
 lock = Lock("test", Path(sys.argv[1]))
 """
 
@@ -289,12 +281,6 @@ def test_a_file_system_without_locks(folder: Path, monkeypatch: pytest.MonkeyPat
     assert writer(folder) == f"process {os.getpid()} on {socket.gethostname()}"
     lock.release()
     assert writer(folder) is None
-
-
-def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r'pip install "zarr>=3'):
-        _hmc().sample(20, store=tmp_path / "a", **CALL)
 
 
 def test_an_option_that_did_not_exist_yet_is_one_not_given(tmp_path):

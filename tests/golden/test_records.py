@@ -56,7 +56,6 @@ def test_runs_are_as_recorded(isa: str, group: str, tmp_path: Path) -> None:
 def test_other_ways_give_the_recorded_draws(isa: str, tmp_path: Path) -> None:
     """Threads, workers, folders, files and the C library change nothing."""
     record = recorded(isa)
-    need("zarr")
     got = records.made(isa, "options", tmp_path)["runs"]
     expected = {}
     for option in OPTIONS:

@@ -27,7 +27,7 @@ for name in ("sklearn", "torch", "jax", "numpyro", "pymc"):
 
 COMMAND = """
 import runpy, sys
-for name in ("rich", "matplotlib", "sklearn", "zarr", "google_crc32c"):
+for name in ("rich", "matplotlib", "sklearn", "zarr"):
     sys.modules[name] = None
 sys.argv = ["ribbit", *sys.argv[1:]]
 runpy.run_module("ribbit", run_name="__main__", alter_sys=True)

@@ -170,7 +170,6 @@ def test_what_is_not_in_memory_stays_there(axis):
 @pytest.mark.parametrize("axis", ["chains", "draws"])
 def test_folders_of_runs(axis, tmp_path):
     """Joined where they lie: predictions, summaries and R-hat read a chunk at a time."""
-    pytest.importorskip("google_crc32c")
     hmc = rb.HMC(posterior(), **OPTIONS["fixed"])
     options = {"warmup": 5, "progress": False, "save_warmup": True}
     hmc.sample(50, chains=2, store=tmp_path / "a", **options)

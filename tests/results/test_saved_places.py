@@ -12,9 +12,9 @@ import time
 import numpy as np
 import pytest
 
-from ribbit.io import load
 from ribbit.results import atomic_file
 from ribbit.samplers import HMC
+from ribbit.store import load
 from tests.support.targets import Gaussian, equal
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="links, modes and pipes of POSIX")
@@ -107,8 +107,8 @@ def test_a_private_file_is_private_while_it_is_written(draws, tmp_path, monkeypa
 KILLED = """
 import os, sys
 import numpy as np
-from ribbit import io
-draws = io.load(sys.argv[1])
+import ribbit as rb
+draws = rb.load(sys.argv[1])
 def half(file, **arrays):
     file.write(b"half")
     file.flush()

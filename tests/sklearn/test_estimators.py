@@ -488,7 +488,6 @@ def test_a_prior_scale_that_is_none_is_named(scale: object) -> None:
 
 @pytest.mark.parametrize("method", ["ensemble", "laplace"])
 def test_a_fit_in_a_folder_is_found_again(tmp_path, method: str) -> None:
-    pytest.importorskip("zarr", reason="needs the extra store")
     x, y = table()
     stored = regressor(method=method, store=str(tmp_path / "run")).fit(x, y)
     again = regressor(method=method, store=str(tmp_path / "run")).fit(x, y)
@@ -498,7 +497,6 @@ def test_a_fit_in_a_folder_is_found_again(tmp_path, method: str) -> None:
 
 
 def test_a_run_in_a_folder_goes_on(tmp_path) -> None:
-    pytest.importorskip("zarr", reason="needs the extra store")
     x, y = table()
     chains = {"method": "mclmc", "epochs": None, "draws": 20, "warmup": 200, "thin": 2}
     stored = regressor(store=str(tmp_path / "run"), **chains).fit(x, y)

@@ -26,11 +26,12 @@ RULES = {
     "datasets": BASE,
     "models": BASE | {"_backends"},
     "diagnostics": BASE | {"results", "metrics"},
-    "samplers": BASE | {"results", "schedules"},
     "targets": BASE | {"models", "_backends", "results"},
+    "store": BASE | {"results", "targets"},
+    "samplers": BASE | {"results", "schedules", "store"},
     "plots": BASE | {"diagnostics", "metrics"},
 }
-RULES["io"] = RULES["_cli"] = RULES["distributed"] = set(RULES)
+RULES["_cli"] = RULES["distributed"] = set(RULES)
 # Faces of other ecosystems: each may import all that stands above it, and of each other only what
 # is named here.
 FACES: dict[str, set[str]] = {"sklearn": set(), "torch": set(), "jax": set(), "pymc": set()}
@@ -45,7 +46,6 @@ OUTSIDE = {"numpy", "cupy", "cupyx", "matplotlib", "rich", "arviz_base", "arviz_
 OUTSIDE |= {
     "torch",
     "zarr",
-    "google_crc32c",
     "jax",
     "numpyro",
     "pymc",
@@ -135,7 +135,7 @@ PLANTED = {
     "sideways": ("metrics.py", "from ribbit.schedules import constant"),
     "native": ("samplers/mcmc/hmc.py", "from ribbit import _core"),
     "unknown module": ("metrics.py", "import torchvision"),
-    "a face, from below": ("io.py", "def f():\n    import ribbit.sklearn"),
+    "a face, from below": ("store.py", "def f():\n    import ribbit.sklearn"),
     "unknown room": ("utils.py", "from ribbit.errors import DTypeError"),
 }
 

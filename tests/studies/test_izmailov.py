@@ -119,7 +119,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(whole, tmp_path):
     run = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
     chains = tmp_path / "test-small-digits" / "chains"
     kept = tmp_path / "test-small-digits" / "kept"
-    while not (len(list(kept.glob("*.npz"))) >= 3 and list(chains.glob("*/checkpoint"))):
+    while not (len(list(kept.glob("*.npz"))) >= 3 and list(chains.glob("*/state"))):
         assert run.poll() is None, "it ended before it was killed"
         time.sleep(0.001)
     run.send_signal(signal.SIGKILL)

@@ -15,7 +15,6 @@ _CUDA = '"cupy-cuda{0}x>=14.2,<16" "cuda-toolkit[cudart,nvrtc]=={0}.*"'
 _REQUIREMENTS = {
     "arviz_base": '"arviz-base>=0.8"',
     "cupy": f"{_CUDA.format(13)} or pip install {_CUDA.format(12)}",
-    "google_crc32c": '"zarr>=3.0.8,<4" "google-crc32c>=1.5"',
     "jax": '"jax>=0.5.0"',
     "matplotlib": '"matplotlib>=3.8"',
     "mpi4py": '"mpi4py>=4" mpich',
@@ -23,7 +22,7 @@ _REQUIREMENTS = {
     "pymc": '"pymc>=5.21,<6"',
     "sklearn": '"scikit-learn>=1.6"',
     "torch": '"torch>=2.5"',
-    "zarr": '"zarr>=3.0.8,<4" "google-crc32c>=1.5"',
+    "zarr": '"zarr>=3.0.8,<4"',
 }
 
 

@@ -6,6 +6,7 @@ The file is a NumPy ``.npz`` (any name will do) whose entry "header" is JSON in 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import math
 import os
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["get", "opened", "put", "put_state", "state_of", "write"]
+__all__ = ["get", "opened", "packed", "put", "put_state", "state_of", "text", "unpacked", "write"]
 
 _FORMAT = "ribbit draws"
 _VERSION = 1
@@ -98,9 +99,40 @@ def write(
         When the folder is missing or cannot be written to, or `path` is a pipe, a device or a
         socket.
     """
-    text = json.dumps({"format": _FORMAT, "version": _VERSION, **header}, default=_plain)
-    entries: dict[str, Any] = {**arrays, "header": np.frombuffer(text.encode(), dtype=np.uint8)}
-    write_atomically(function, path, lambda file: np.savez(file, **entries))
+    write_atomically(function, path, lambda file: _save(file, header, arrays))
+
+
+def packed(header: Mapping[str, Any], arrays: _Arrays) -> bytes:
+    """Return the contents of a file of a header of plain values and arrays of the host."""
+    file = io.BytesIO()
+    _save(file, header, arrays)
+    return file.getvalue()
+
+
+def _save(file: BinaryIO, header: Mapping[str, Any], arrays: _Arrays) -> None:
+    line = text({"format": _FORMAT, "version": _VERSION, **header})
+    entries: dict[str, Any] = {**arrays, "header": np.frombuffer(line.encode(), dtype=np.uint8)}
+    np.savez(file, **entries)
+
+
+def text(values: Mapping[str, Any]) -> str:
+    """Return plain values as one line of JSON; NumPy's numbers and arrays become JSON's."""
+    return json.dumps(values, default=_plain)
+
+
+def unpacked(function: str, data: bytes) -> tuple[dict[str, Any], _Arrays]:
+    """Return the header and the arrays of bytes from `packed`.
+
+    Raises
+    ------
+    Exception
+        When they are damaged, of many types.
+    """
+    arrays = _read(function, io.BytesIO(data), len(data))
+    header: dict[str, Any] = json.loads(arrays.pop("header").tobytes().decode())
+    if (header.pop("format"), header.pop("version")) != (_FORMAT, _VERSION):
+        raise ValueError("another format or version")
+    return header, arrays
 
 
 @contextlib.contextmanager
@@ -175,7 +207,7 @@ def _read(function: str, file: BinaryIO, size: int) -> _Arrays:
         held = sum(entry.file_size for entry in entries)
         if held > size:
             raise ValueError(f"{held} bytes of arrays in a file of {size}")
-        checks.memory(function, held, np.uint8, f"the arrays of {file.name}")
+        checks.memory(function, held, np.uint8, f"the arrays of {getattr(file, 'name', 'a run')}")
         for entry in entries:
             with archive.open(entry) as member:
                 name = entry.filename.removesuffix(".npy")

@@ -19,6 +19,7 @@ from ribbit.protocols import Array
 from ribbit.results import observations
 from ribbit.results.lazy import Numbers
 from ribbit.results.running import by_chain, inputs, join, of_draws, same_rows
+from ribbit.results.zarr_group import attributes
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -156,14 +157,7 @@ def _host(values: Any) -> npt.NDArray[Any]:
 
 def _convert(from_dict: Any, draws: Any, groups: dict[str, Any], blocks: Blocks) -> Any:
     """Name dimensions and coordinates, and build the tree."""
-    versions = draws.settings.get("versions", {})
-    attrs = {
-        "inference_library": "ribbit",
-        "inference_library_version": versions.get("ribbit", "unknown"),
-        "sampler": str(draws.settings.get("sampler")),
-        "seed": str(draws.settings.get("seed")),
-        "complete": int(draws.complete),
-    }
+    attrs = attributes(draws)
     chains = list(range(draws.positions.shape[0]))
     coords = {"chain": draws.settings.get("chains", chains)}
     known = {name: group for name, group in groups.items() if name in _OF_DRAWS}

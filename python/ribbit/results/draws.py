@@ -18,8 +18,8 @@ from ribbit.results import archive
 from ribbit.results.datatree import to_datatree
 from ribbit.results.outcome import divergences, summary_of_draws
 from ribbit.results.prediction import Prediction
-from ribbit.results.store.stored import StoredStatistics
 from ribbit.results.summary import Summary
+from ribbit.results.zarr_group import to_zarr
 
 if TYPE_CHECKING:
     from ribbit.results.state import AnyState
@@ -359,6 +359,35 @@ class Draws:
         self._check_lengths("Draws.to_datatree")
         return to_datatree(self, x, y, predict_at, seed)
 
+    def to_zarr(self, path: str | os.PathLike[str]) -> None:
+        """Write draws and statistics to a new Zarr v3 group, which xarray and ArviZ read.
+
+        Groups: posterior, with theta (chain, draw, theta_dim), and sample_stats, and the warmup of
+        both if it was kept; predictions with mean (chain, draw, row, output) after a run with
+        ``Store(keep="predictions")``.
+
+        Parameters
+        ----------
+        path
+            Folder of the group, which must not exist yet.
+
+        Raises
+        ------
+        ImportError
+            Without zarr (extra ``zarr``).
+        TypeError, ValueError
+            If `path` is not a path.
+        OSError
+            If the folder exists or cannot be written to.
+
+        Examples
+        --------
+        >>> draws.to_zarr("run.zarr")  # doctest: +SKIP
+        >>> xarray.open_datatree("run.zarr", engine="zarr")  # doctest: +SKIP
+        """
+        self._check_lengths("Draws.to_zarr")
+        to_zarr(self, path)
+
 
 def _three_axes(function: str, name: str, value: Any) -> tuple[int, int, int]:
     """Return the shape of an array (chains, draws, parameters)."""
@@ -373,8 +402,6 @@ def _three_axes(function: str, name: str, value: Any) -> tuple[int, int, int]:
 
 def _check_statistics(function: str, name: str, stats: Any, chains: int) -> None:
     """Raise unless statistics are arrays (C, D) of numbers, of one D."""
-    if isinstance(stats, StoredStatistics):  # checked when they were opened; a look reads them
-        return
     count = None
     for key, values in checks.mapping(function, name, stats).items():
         shape = getattr(values, "shape", None)

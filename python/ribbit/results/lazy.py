@@ -1,8 +1,10 @@
-"""Arrays that are read when they are indexed, end to end."""
+"""Arrays that are read when they are indexed: mapped files, rounded draws, arrays end to end."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+import mmap
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -20,8 +22,11 @@ __all__ = [
     "CHUNK",
     "JoinedArray",
     "Numbers",
+    "RoundedArray",
     "chain_groups",
     "chunks",
+    "encoded",
+    "forget",
     "in_memory",
     "is_lazy",
     "join_arrays",
@@ -34,8 +39,8 @@ CHUNK = 1 << 20
 
 
 def is_lazy(array: Any) -> bool:
-    """Whether it is one of ours that reads what is indexed: it should be asked for parts."""
-    return getattr(array, "lazy", False) is True
+    """Whether an array reads what is indexed, and should be asked for parts."""
+    return isinstance(array, np.memmap) or getattr(array, "lazy", False) is True
 
 
 def chain_groups(array: Any) -> list[tuple[int, int]]:
@@ -68,12 +73,26 @@ def chunks(positions: Any, values_per_draw: int, every: int = 1) -> Iterator[tup
             chunk = xp.permute_dims(positions[first:last, taken, :], (1, 0, 2))
             numbers = chains * np.arange(low, high)[:, None] + own
             yield numbers.ravel(), xp.reshape(chunk, (-1, dim))
+            forget(positions)
+
+
+def forget(array: Any) -> None:
+    """Let go of the pages of mapped files: they are the system's cache, not our memory."""
+    if isinstance(array, JoinedArray):
+        for part in array.parts:
+            forget(part)
+        return
+    source = array.source if isinstance(array, RoundedArray) else array
+    # Dropping pages of a private mapping (mode "c") would drop changes.
+    if isinstance(source, np.memmap) and source.mode == "r" and hasattr(mmap, "MADV_DONTNEED"):
+        with contextlib.suppress(OSError, ValueError):
+            source._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
 def in_memory(array: Any) -> bool:
     """Whether it is an array of some library, and not what reads one as it is indexed."""
     if isinstance(array, np.ndarray):
-        return True
+        return not is_lazy(array)
     return is_array(array) and (
         hasattr(array, "__dlpack__") or hasattr(array, "__cuda_array_interface__")
     )
@@ -93,28 +112,12 @@ def join_arrays(parts: Sequence[Any], axis: int) -> Any:
     return JoinedArray(parts, axis)
 
 
-class JoinedArray:
-    """Arrays (C, D, ...) end to end along chains or draws; nothing is read before it is indexed.
-
-    What is indexed becomes a NumPy array: numbers, slices, and anything else after all is read.
-
-    Parameters
-    ----------
-    parts : sequence of array-likes
-        Anything with ``shape``, ``dtype`` and ``__getitem__``.
-    axis : int
-        0 (chains) or 1 (draws).
-    """
+class _LazyArray:
+    """What indexing, ``numpy.asarray`` and ``reshape`` turn into a NumPy array in memory."""
 
     lazy = True
-
-    def __init__(self, parts: Sequence[Any], axis: int) -> None:
-        self.parts, self.axis = list(parts), axis
-        self._ends = np.cumsum([part.shape[axis] for part in parts]).tolist()
-        shape = list(parts[0].shape)
-        shape[axis] = self._ends[-1]
-        self.shape: tuple[int, ...] = tuple(shape)
-        self.dtype = np.dtype(parts[0].dtype)
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
 
     @property
     def ndim(self) -> int:
@@ -130,27 +133,98 @@ class JoinedArray:
         return self.shape[0]
 
     def __repr__(self) -> str:
-        return f"JoinedArray({self.shape}, {self.dtype}, {len(self.parts)} parts)"
+        return f"{type(self).__name__}({self.shape}, {self.dtype})"
 
     def __array_namespace__(self, api_version: str | None = None) -> ModuleType:
         """Return NumPy: what indexing gives are its arrays."""
         return np
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"[draws] expected indexing, got .{name}: the draws are on the disk "
+            "(numpy.asarray(draws.positions) is all of them)"
+        )
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """Return all of it in memory."""
         if copy is False:
-            raise ValueError("[draws] expected copy=None, got False: the draws are in parts")
-        checks.memory("draws", self.size, self.dtype, "the joined draws")
+            raise ValueError("[draws] expected copy=None, got False: the draws are not in memory")
+        checks.memory("draws", self.size, self.dtype, "all draws")
+        array = self._all()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def _all(self) -> npt.NDArray[Any]:
+        raise NotImplementedError
+
+    def reshape(self, *shape: Any) -> npt.NDArray[Any]:
+        """Return all of it in memory in another shape."""
+        return np.asarray(self).reshape(*shape)
+
+
+class RoundedArray(_LazyArray):
+    """Draws of a file that holds fewer digits, in the dtype of the run.
+
+    Parameters
+    ----------
+    source : array
+        What the file holds; a bfloat16 as the upper half of a float32.
+    dtype : str
+        Of what is indexed.
+    """
+
+    def __init__(self, source: npt.NDArray[Any], dtype: str) -> None:
+        self.source = source
+        self.shape, self.dtype = tuple(source.shape), np.dtype(dtype)
+
+    def _all(self) -> npt.NDArray[Any]:
+        return self[...]
+
+    def __getitem__(self, key: Any) -> npt.NDArray[Any]:
+        values = np.asarray(self.source[key])
+        if values.dtype == np.uint16:
+            values = (values.astype(np.uint32) << 16).view(np.float32)
+        return values.astype(self.dtype, copy=False)
+
+
+def encoded(values: npt.NDArray[Any], stored: str) -> npt.NDArray[Any]:
+    """Round to what a file holds; a bfloat16 is the upper half of a float32, ties to even."""
+    with np.errstate(over="ignore"):
+        if stored != "bfloat16":
+            return values.astype(stored, copy=False)
+        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    kept = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
+    kept[np.isnan(values)] = 0x7FC0
+    return kept.astype(np.uint16)
+
+
+class JoinedArray(_LazyArray):
+    """Arrays (C, D, ...) end to end along chains or draws; nothing is read before it is indexed.
+
+    What is indexed becomes a NumPy array: numbers, slices, and anything else after all is read.
+
+    Parameters
+    ----------
+    parts : sequence of array-likes
+        Anything with ``shape``, ``dtype`` and ``__getitem__``.
+    axis : int
+        0 (chains) or 1 (draws).
+    """
+
+    def __init__(self, parts: Sequence[Any], axis: int) -> None:
+        self.parts, self.axis = list(parts), axis
+        self._ends = np.cumsum([part.shape[axis] for part in parts]).tolist()
+        shape = list(parts[0].shape)
+        shape[axis] = self._ends[-1]
+        self.shape: tuple[int, ...] = tuple(shape)
+        self.dtype = np.dtype(parts[0].dtype)
+
+    def _all(self) -> npt.NDArray[Any]:
         array = np.empty(self.shape, self.dtype)
         begin = 0
         for part, end in zip(self.parts, self._ends, strict=True):
             array[(slice(None),) * self.axis + (slice(begin, end),)] = part[...]
             begin = end
-        return array if dtype is None else array.astype(dtype, copy=False)
-
-    def reshape(self, *shape: Any) -> npt.NDArray[Any]:
-        """Return all of it in memory in another shape."""
-        return np.asarray(self).reshape(*shape)
+        return array
 
     def __getitem__(self, key: Any) -> Any:
         keys = list(key) if isinstance(key, tuple) else [key]

@@ -26,7 +26,6 @@ from ribbit.results.running import (
     of_draws,
     same_rows,
 )
-from ribbit.results.store.stored import StoredArray
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -58,7 +57,7 @@ class Prediction:
     running : RunningPrediction, optional
         Statistics gathered while sampling, used instead of a pass. Without positions, quantiles,
         scores and samples come from the evenly spaced draws whose predictions it kept.
-    samples : StoredArray, optional
+    samples : (C, D, N[, K]) array, optional
         Predictions of each draw while sampling, on disk.
 
     Examples
@@ -84,7 +83,7 @@ class Prediction:
         positions: Array | None = None,
         keep: bool = False,
         running: RunningPrediction | None = None,
-        samples: StoredArray | None = None,
+        samples: Array | None = None,
     ) -> None:
         records.check_predictive("Prediction", predictive)
         if running is not None and not isinstance(running, RunningPrediction):

@@ -49,6 +49,8 @@ ARRAYS = ("mean", "noise_sd", "probs", "noise_scale")
 _CALL = 4 * 10**8
 # Bytes of the predictions that are kept where draws are not, of all chains.
 _KEPT = 1 << 26
+# Bytes of the values that moments add up together, and of those that a run predicts at once.
+_BLOCK, _AT_ONCE = 1 << 20, 1 << 22
 # Arrays of Moments that a file holds.
 _FLOATS = ("float32", "float64")
 _MOMENTS = ("first", "sum", "squares", "noise", "entropy")
@@ -94,12 +96,7 @@ class Moments:
 
     def copy(self) -> Moments:
         """Return the same, which does not change as more draws come."""
-        other = copy.copy(self)
-        if self.count:  # what is added to in place
-            xp = namespace(self._sum)
-            other._sum = xp.asarray(self._sum, copy=True)
-            other._squares = xp.asarray(self._squares, copy=True)
-        return other
+        return copy.copy(self)  # arrays are replaced, not changed
 
     def joined(self, other: Moments) -> Moments:
         """Return the statistics of the draws of both."""
@@ -107,8 +104,9 @@ class Moments:
             return other.copy() if self.count == 0 else self.copy()
         both = self.copy()
         shift = other._first - self._first  # the sums of the other are relative to its first draw
-        both._sum += other._sum + other.count * shift
-        both._squares += other._squares + 2.0 * shift * other._sum + other.count * shift**2
+        both._sum = both._sum + (other._sum + other.count * shift)
+        squares = other._squares + 2.0 * shift * other._sum + other.count * shift**2
+        both._squares = both._squares + squares
         for name in ("_noise", "_entropy"):
             mine, theirs = getattr(self, name), getattr(other, name)
             setattr(both, name, None if mine is None else mine + theirs)
@@ -117,28 +115,26 @@ class Moments:
 
     def add(self, terms: PredictiveTerms) -> None:
         """Take S more draws."""
-        values = terms.values
-        xp = namespace(values)
+        xp, draws = namespace(terms.values), terms.values.shape[0]
         self._binary = terms.binary
-        for s in range(values.shape[0]):
-            value = xp.astype(values[s, ...], xp.float64)
+        block = max(1, _BLOCK // (8 * math.prod(terms.values.shape[1:])))
+        for low in range(0, draws, block):
+            high = min(low + block, draws)
+            values = xp.astype(terms.values[low:high, ...], xp.float64)
             if self.count == 0:
-                self._first = value
-                self._sum = xp.zeros_like(value)
-                self._squares = xp.zeros_like(value)
-            else:
-                delta = value - self._first
-                self._sum += delta
-                delta *= delta
-                self._squares += delta
+                self._first = xp.asarray(values[0, ...], copy=True)
+            deltas = values - self._first
+            self._sum = _added(xp, self._sum, deltas)
+            self._squares = _added(xp, self._squares, deltas * deltas)
             if self.kind == "classification":
-                entropy = _entropy(xp, value, self._binary)
-                self._entropy = entropy if self.count == 0 else self._entropy + entropy
+                self._entropy = _added(xp, self._entropy, _entropy(xp, values, self._binary))
             else:
                 noise: Array = terms.noise_sd
-                sd = xp.astype(noise[s if noise.shape[0] > 1 else 0, ...], xp.float64)
-                self._noise = sd * sd if self.count == 0 else self._noise + sd * sd
-            self.count += 1
+                each = noise.shape[0] > 1
+                sd = xp.astype(noise[low:high, ...] if each else noise, xp.float64)
+                shape = (high - low, *sd.shape[1:])
+                self._noise = _added(xp, self._noise, xp.broadcast_to(sd * sd, shape))
+            self.count += high - low
 
     @property
     def mean(self) -> Array:
@@ -169,6 +165,16 @@ class Moments:
     def mean_entropy(self) -> Array:
         """Mean over draws of the entropy, (N,)."""
         return self._entropy / self.count
+
+
+def _added(xp: Any, total: Array, values: Array) -> Array:
+    """Return a total (...) with values (S, ...) added one after the other; None is no total yet."""
+    if xp is np:  # in the same order
+        rows = values if total is None else np.concatenate([total[None], values])
+        return np.add.accumulate(rows, axis=0)[-1]
+    for s in range(values.shape[0]):
+        total = values[s, ...] if total is None else total + values[s, ...]
+    return total
 
 
 class LogMeanExp:
@@ -262,13 +268,12 @@ class RunningPrediction:
         """Predictions of the kept draws (S, N, K), draw by draw; None if no draw was kept."""
         return join(namespace(self._kept[0].values), self._kept, axis=0) if self._kept else None
 
-    def _keep(self, terms: PredictiveTerms) -> None:
-        """Keep the draw that was counted last, if it is its turn and fits."""
+    def _keep(self, terms: PredictiveTerms, before: int) -> None:
+        """Keep a draw, with `before` draws of each chain before it, if it is its turn and fits."""
         if self._kept is None:
             return
         arrays = [getattr(terms, name) for name in ARRAYS]
         size = sum(math.prod(a.shape) * host_dtype(a).itemsize for a in arrays if a is not None)
-        before = self.moments.count // terms.values.shape[0] - 1
         if size > _KEPT:
             self._kept = None
         elif before % self._thin == 0:
@@ -289,8 +294,12 @@ class RunningPrediction:
         finally:
             guard.foreign = False
 
+    def room(self, chains: int) -> int:
+        """Return the draws of so many chains to predict with at once."""
+        return max(1, _AT_ONCE // (8 * chains * math.prod(self.shape)))
+
     def evaluate(self, theta: Array, guard: _Guard) -> _Batch:
-        """Predictions of weights (C, P): nothing is counted yet."""
+        """Predictions of weights (S, P): nothing is counted yet."""
         size, block = self.x.shape[0], max(32, _CALL // (self._dim * theta.shape[0]))
         rows = [slice(low, min(low + block, size)) for low in range(0, size, block)]
         parts = [self._part(theta, some, guard) for some in rows]
@@ -298,11 +307,14 @@ class RunningPrediction:
         terms = join(xp, [terms for terms, _ in parts])
         return terms, None if self.y is None else xp.concat(densities, axis=1)
 
-    def add(self, batch: _Batch) -> None:
-        """Count what :meth:`evaluate` returned; chain by chain."""
+    def add(self, batch: _Batch, chains: int) -> None:
+        """Count what :meth:`evaluate` returned of draws of all chains, draw after draw."""
         terms, density = batch
+        before, draws = self.moments.count // chains, terms.values.shape[0] // chains
         self.moments.add(terms)
-        self._keep(terms)
+        for k in range(draws if self._kept is not None else 0):
+            if (before + k) % self._thin == 0:
+                self._keep(_draws_of(terms, slice(k * chains, (k + 1) * chains)), before + k)
         if self.density is not None and density is not None:
             self.density.add(density)
 
@@ -380,6 +392,17 @@ class RunningPrediction:
                 PredictiveTerms(**{name: array[i, ...] for name, array in own.items()}, **common)
                 for i in range(next(iter(own.values())).shape[0])
             ]
+
+
+def _draws_of(terms: PredictiveTerms, draws: slice) -> PredictiveTerms:
+    """Return some draws of the terms (S, ...), in arrays that hold no others."""
+    found = {name: getattr(terms, name) for name in ARRAYS}
+    own: dict[str, Any] = {}
+    for name, array in found.items():
+        if array is not None:
+            part = array if array.shape[0] == 1 else array[draws, ...]
+            own[name] = namespace(array).asarray(part, copy=True)
+    return dataclasses.replace(terms, **own)
 
 
 def _check_packed(kind: str, plain: dict[str, Any], arrays: dict[str, Array]) -> None:

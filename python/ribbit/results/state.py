@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ribbit._arrays import checks
+from ribbit._arrays.namespace import from_host
 from ribbit.errors import ShapeError
 from ribbit.protocols import Array
 
@@ -29,6 +31,7 @@ __all__ = [
     "State",
     "StochasticState",
     "Welford",
+    "placed",
 ]
 
 
@@ -446,3 +449,26 @@ class Adaptation:
     errors: EnergyErrors | None = None
     gradients: GradientSquares | None = None
     products: InputProducts | None = None
+
+
+# What lies where the target's arrays do; the rest decides control flow and stays on the host.
+_PLACED = (
+    *("position", "logdensity", "grad", "terms", "velocity", "inverse_mass"),
+    *("first_moment", "second_moment"),
+)
+
+
+def placed(xp: ModuleType, state: AnyState) -> AnyState:
+    """Return a state of NumPy arrays, read from a file, as one of the library `xp`."""
+    if xp is np:
+        return state
+    names = (*_PLACED, "step_size") if isinstance(state, State) else _PLACED
+    found = {name: getattr(state, name, None) for name in names}
+    changes: dict[str, Any] = {k: from_host(xp, v) for k, v in found.items() if v is not None}
+    adaptation = getattr(state, "adaptation", None)
+    if adaptation is not None and adaptation.welford is not None:
+        old = adaptation.welford
+        mean, squares = from_host(xp, old.mean), from_host(xp, old.squares)
+        welford = dataclasses.replace(old, mean=mean, squares=squares)
+        changes["adaptation"] = dataclasses.replace(adaptation, welford=welford)
+    return dataclasses.replace(state, **changes)

@@ -13,7 +13,7 @@ import numpy as np
 from ribbit._arrays import checks, interfaces
 from ribbit._arrays.namespace import from_device, is_array, to_host
 from ribbit.errors import DTypeError, ShapeError
-from ribbit.results.lazy import Numbers, is_lazy
+from ribbit.results.lazy import Numbers, forget, is_lazy
 from ribbit.results.running import by_chain, of_draws
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ def by_block(
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 target = result[begin : begin + len(part)]
                 target[good] = function(values if good.all() else values[good])
+        if flat is a:
+            forget(a)
     return result.reshape(rest)
 
 

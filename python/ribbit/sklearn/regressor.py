@@ -72,7 +72,7 @@ class BNNRegressor(RegressorMixin, BNN):
         Further arguments of the method's class, such as ``{"adjusted": True}`` for
         :class:`ribbit.MCLMC`.
     store : path, optional
-        Folder of the run: the same fit resumes an interrupted one. Needs zarr (extra ``store``).
+        Folder of the run: the same fit resumes an interrupted one.
     max_seconds : float, optional
         End chains after this time and keep the draws so far.
     random_state : int, RandomState, Generator, SeedSequence or None

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit import io
 from ribbit._backends.cuda import forward as cuda_forward
 from ribbit._backends.cuda.samples import Masked
 from ribbit.errors import NonFiniteError
@@ -254,7 +253,7 @@ def test_draws_are_saved(device, tmp_path):
     host, on_device = fits(device, targets)
     draws = on_device.draws(20, seed=3, masks="shared")
     draws.save(tmp_path / "run")
-    back = io.load(tmp_path / "run")
+    back = rb.load(tmp_path / "run")
     expected = host.draws(20, seed=3, masks="shared").predict(x).mean
     np.testing.assert_array_equal(back.predict(x).mean, expected)
 

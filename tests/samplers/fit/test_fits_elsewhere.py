@@ -63,7 +63,6 @@ def test_workers_give_the_same_bits(name):
 
 
 def test_processes_store_and_resume(tmp_path):
-    pytest.importorskip("zarr")
     make, options, call = FITS["swag"]
     fitter = make(target(), **options)
     alone = fitter.fit(**call)

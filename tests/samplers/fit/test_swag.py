@@ -187,7 +187,7 @@ def test_an_epoch_cut_short_is_finished_first(at, monkeypatch):
             raise OSError("mine")
         return advance(state, *arguments)
 
-    monkeypatch.setattr("ribbit.samplers.fit.training.Chunk", Few)
+    monkeypatch.setattr("ribbit.samplers.fit.training.CallSize", Few)
     phase = swag._stepper if at < 24 else swag._collector
     advance = phase.advance
     with monkeypatch.context() as patch:

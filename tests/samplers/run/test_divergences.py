@@ -121,7 +121,6 @@ def test_a_run_that_ends_between_draws_and_goes_on(name, saved, tmp_path):
 
 @pytest.mark.parametrize("name", ["HMC", "NUTS", "HMC of a network"])
 def test_a_folder_keeps_them(name, tmp_path):
-    pytest.importorskip("google_crc32c")
     half = run(name, DRAWS, thin=THIN, store=tmp_path / "run")
     np.testing.assert_array_equal(half.stats["divergences"], expected(name))
     again = rb.load(tmp_path / "run")

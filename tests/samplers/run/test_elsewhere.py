@@ -63,7 +63,6 @@ def test_threads_give_the_same_bits(name):
 
 
 def test_processes_give_the_same_bits_and_all_that_a_run_has(tmp_path):
-    pytest.importorskip("zarr")
     posterior = target()
     x, y = posterior.x, posterior.y
     sampler = rb.HMC(posterior)

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from ribbit.io import load
 from ribbit.samplers import HMC
+from ribbit.store import load
 from tests.support.targets import OPTIONS, Gaussian, Line, equal, posterior, same
 
 # short runs whose bits are compared: whether they have converged does not matter

@@ -106,7 +106,6 @@ def test_a_background_run_advances_a_generator_when_it_begins() -> None:
 
 
 def test_a_folder_resumes_the_run_of_a_generator(tmp_path: Any) -> None:
-    pytest.importorskip("zarr", reason="needs zarr")
     whole = HMC.sample(6, seed=np.random.default_rng(5), **RUN)
     for _ in range(2):  # made, then read
         draws = HMC.sample(6, seed=np.random.default_rng(5), store=tmp_path / "a", **RUN)

@@ -5,7 +5,7 @@ import pytest
 
 import ribbit as rb
 from ribbit import schedules
-from ribbit.samplers.run.calendar import Calendar
+from ribbit.samplers.adapter import Thinning
 from ribbit.samplers.sgmcmc.stepper import Stepper
 
 CASES = {
@@ -104,14 +104,14 @@ def test_the_draws_before_a_failure_are_kept(sizes, monkeypatch):
     assert len(single.value.draws) > 50
 
 
-@pytest.mark.parametrize("calendar", [Calendar(1), Calendar(7), Calendar(20, 3, 4)])
-def test_several_steps_of_a_calendar(calendar):
+@pytest.mark.parametrize("thinning", [Thinning(1), Thinning(7), Thinning(20, 3, 4)])
+def test_several_steps_that_give_draws(thinning):
     for step in range(45):
         found, at = [], step
         for _ in range(9):
-            at = calendar.after(at)
+            at = thinning.stop(at, 0, each=False)
             found.append(at)
-        assert calendar.several(step, 9).tolist() == found
+        assert thinning.steps(step, 9).tolist() == found
 
 
 def test_native_steps_refuse_places_that_are_none():

@@ -9,9 +9,8 @@ import pytest
 import ribbit as rb
 from ribbit.errors import ConvergenceWarning
 from ribbit.samplers import HMC
-from ribbit.samplers.run.growing import GrowingRecord
-from ribbit.samplers.run.record import Record
 from ribbit.samplers.run.run import Run
+from ribbit.samplers.run.sinks import Memory
 from ribbit.samplers.run.until import Watch
 from tests.support.targets import Gaussian, Line, equal, same
 
@@ -288,14 +287,13 @@ def test_no_buffer_of_all_draws():
     statistics = {"lp": "float64"}
     rng = np.random.default_rng(0)
     for asked in ((7, 100, 101, 1000), (1000,), (1, 2, 3)):
-        whole = Record(state, 3, 1000, statistics, positions=True)
-        grown = GrowingRecord(state, 3, 10**9, statistics, positions=True)
+        whole = Memory(state.position, 3, 1000, statistics, positions=True)
+        grown = Memory(state.position, 3, 10**9, statistics, positions=True, grows=True)
         for i in range(1000):
-            position, info = rng.normal(size=(2, 3)), {"lp": rng.normal(size=2)}
-            whole.put(i, position, info)
-            grown.room(i)
-            grown.put(i, position, info)
-            held = sum(block.positions.nbytes for block in grown._blocks)
+            position, info = rng.normal(size=(2, 1, 3)), {"lp": rng.normal(size=(2, 1))}
+            whole.append(position, info)
+            grown.append(position, info)
+            held = sum(positions.nbytes for positions, _ in grown._blocks)
             assert held <= 2 * 3 * 8 * max(64 + 64 + 16, 1.25 * (i + 1) + 64)
             if i + 1 in asked:
                 positions, stats = grown.upto(i + 1)
@@ -306,12 +304,12 @@ def test_no_buffer_of_all_draws():
 
 
 def test_memory_that_is_not_there_ends_the_run_with_its_draws(monkeypatch):
-    def block(self, size, make=GrowingRecord._block):
-        if size and self._begin >= 64:
+    def block(self, size, make=Memory._block):
+        if size < self.count >= 128:  # another block, not one of all
             raise MemoryError("no more")
         return make(self, size)
 
-    monkeypatch.setattr(GrowingRecord, "_block", block)
+    monkeypatch.setattr(Memory, "_block", block)
     hmc = HMC(Line([1.0, 2.0]), step_size=0.5, num_leapfrog_steps=4)
     rule = rb.Converged(rhat=1.001, ess=1e5)
     with pytest.raises(MemoryError) as caught:

@@ -437,6 +437,7 @@ RESULTS: dict[str, Call] = {
         {
             "path": (FOLDER / "run", [*m.paths(), ("none", FOLDER / "none")], ("folder",)),
             "rescue": flag(),
+            "verify": flag(),
         },
     ),
     "Store": Call(
@@ -444,7 +445,6 @@ RESULTS: dict[str, Call] = {
         {
             "path": (FOLDER / "run", m.without(m.paths(), "folder", "below a file")),
             "flush_seconds": positive(30.0),
-            "flush_bytes": count(1000, 1, 2**62),
             "keep": choice("draws"),
             "dtype": choice("float16", none=True),
         },

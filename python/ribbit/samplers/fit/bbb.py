@@ -16,8 +16,7 @@ from ribbit._arrays.namespace import from_host, host_dtype, namespace, to_host
 from ribbit.errors import DTypeError, NonFiniteError, ShapeError
 from ribbit.protocols import Array
 from ribbit.results.fits import MeanField
-from ribbit.results.store.fit_store import FitStore, FollowedFit
-from ribbit.results.store.options import Store
+from ribbit.samplers.fit.stored import FitStore, FollowedFit
 from ribbit.samplers.fit.training import (
     begin,
     default_epochs,
@@ -31,6 +30,7 @@ from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.ranks import Together, together
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
+from ribbit.store import Store
 
 __all__ = ["BBB"]
 
@@ -191,7 +191,6 @@ class BBB:
             As for :meth:`ribbit.HMC.sample`.
         store : path or Store, optional
             Folder for checkpoints. The same call again resumes an interrupted fit, bit-identically.
-            Needs zarr (extra ``store``).
 
         Returns
         -------

@@ -10,8 +10,8 @@ from types import ModuleType
 from ribbit._arrays.namespace import errstate, from_host, namespace
 from ribbit.protocols import Array
 from ribbit.results.state import StochasticState, Welford
-from ribbit.results.store.fit_store import FitStore, FollowedFit
 from ribbit.results.swag import SWAGFit
+from ribbit.samplers.fit.stored import FitStore, FollowedFit
 from ribbit.samplers.sgmcmc.stepper import Stepper
 
 __all__ = ["Collection"]

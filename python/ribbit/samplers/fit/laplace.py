@@ -18,11 +18,10 @@ from ribbit.protocols import Array, GaussNewtonDensity
 from ribbit.results.laplace import LaplaceFit, near_mode
 from ribbit.results.outcome import History
 from ribbit.results.state import StochasticState
-from ribbit.results.store.fit_store import FitStore
-from ribbit.results.store.options import Store
 from ribbit.results.summary import NOT
 from ribbit.samplers.fit.curvature import SMALL, mode_near
 from ribbit.samplers.fit.evidence import tuned
+from ribbit.samplers.fit.stored import FitStore
 from ribbit.samplers.fit.training import as_position, begin, epochs_of, fitting, joined, train
 from ribbit.samplers.run import options
 from ribbit.samplers.run.interrupt import InterruptGuard, carrying, way_on
@@ -32,6 +31,7 @@ from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.stepper import Stepper
+from ribbit.store import Store
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -210,7 +210,7 @@ class LaplaceApproximation:
         store : path or Store, optional
             Folder for checkpoints of the training, and for the fit at the end. The same call again
             resumes an interrupted training, bit-identically, and computes the curvature again.
-            Needs zarr (extra ``store``) and epochs.
+            Needs epochs.
 
         Returns
         -------

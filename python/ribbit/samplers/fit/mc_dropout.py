@@ -15,7 +15,6 @@ from ribbit.protocols import Array
 from ribbit.results.fits import DropoutFit
 from ribbit.results.outcome import History
 from ribbit.results.state import StochasticState
-from ribbit.results.store.options import Store
 from ribbit.samplers.fit.training import (
     begin,
     epochs_of,
@@ -30,6 +29,7 @@ from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.stepper import Stepper
+from ribbit.store import Store
 
 __all__ = ["MCDropout"]
 
@@ -148,7 +148,6 @@ class MCDropout:
             As for :meth:`ribbit.HMC.sample`.
         store : path or Store, optional
             Folder for checkpoints. The same call again resumes an interrupted fit, bit-identically.
-            Needs zarr (extra ``store``).
 
         Returns
         -------

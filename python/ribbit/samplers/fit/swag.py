@@ -14,7 +14,6 @@ from ribbit.errors import NonFiniteError
 from ribbit.protocols import Array
 from ribbit.results.outcome import History
 from ribbit.results.state import StochasticState
-from ribbit.results.store.options import Store
 from ribbit.results.swag import SWAGFit
 from ribbit.samplers.fit.collection import Collection
 from ribbit.samplers.fit.training import (
@@ -31,6 +30,7 @@ from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.stepper import Stepper
+from ribbit.store import Store
 
 __all__ = ["SWAG"]
 
@@ -181,7 +181,6 @@ class SWAG:
             As for :meth:`ribbit.HMC.sample`.
         store : path or Store, optional
             Folder for checkpoints. The same call again resumes an interrupted fit, bit-identically.
-            Needs zarr (extra ``store``).
         executor : object with submit, or callable, optional
             Workers that train the members, with bit-identical results; as for
             :meth:`ribbit.HMC.sample`. History, progress and checkpoints stay in this process.

@@ -19,20 +19,19 @@ from ribbit.errors import DTypeError, FitWarning, NonFiniteError, ShapeError
 from ribbit.protocols import Array
 from ribbit.results import archive
 from ribbit.results.outcome import History
-from ribbit.results.state import StochasticState
-from ribbit.results.store.fit_store import FitStore, FollowedFit, fit_store
-from ribbit.results.store.folder import folder_opened
-from ribbit.results.store.placing import placed
+from ribbit.results.state import StochasticState, placed
 from ribbit.results.summary import NOT
+from ribbit.samplers.adapter import CallSize
+from ribbit.samplers.fit.stored import FitStore, FollowedFit, fit_store
 from ribbit.samplers.run.elsewhere import Elsewhere
 from ribbit.samplers.run.interrupt import InterruptGuard, carrying, way_on
 from ribbit.samplers.run.options import check_progress, starts
 from ribbit.samplers.run.ranks import Together
-from ribbit.samplers.run.record import Chunk
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.stepper import Stepper
 from ribbit.schedules import Schedule
+from ribbit.store import folder_opened
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -443,7 +442,7 @@ def run_epochs(
 
     step, end = first if at is None else at, (first // batches + epochs) * batches
     begun = step
-    chunk = Chunk()
+    size = CallSize()
     check_progress(function, progress)
     if not ranks.leads:
         progress = False
@@ -463,7 +462,7 @@ def run_epochs(
             left = end - step
             halt = end if stop is None else stop(step)
             left = min(left, halt - step)
-            count, _ = ranks.agree(place, left if ahead else chunk.size(left), False)
+            count, _ = ranks.agree(place, left if ahead else size.size(left), False)
             if guard.requested:
                 break
             try:
@@ -476,7 +475,7 @@ def run_epochs(
             steps = step - begun
             if reporter.wanted:
                 reporter.update(steps, {"learning_rate": to_host(rates)}, float(steps * gradients))
-            chunk.made(count)
+            size.made(count)
             if watch is not None and step == halt:
                 watch(step)
             if written is not None:

@@ -20,20 +20,18 @@ from ribbit.protocols import Array
 from ribbit.results.draws import Draws
 from ribbit.results.outcome import superchains_of
 from ribbit.results.running import RunningPrediction
-from ribbit.results.state import AnyState
-from ribbit.results.store.folder import folder_opened
-from ribbit.results.store.options import Store
-from ribbit.results.store.placing import placed
-from ribbit.results.store.run_store import RunStore
+from ribbit.results.state import AnyState, placed
+from ribbit.samplers.adapter import Thinning
 from ribbit.samplers.run.background import BackgroundRun, begin
-from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.elsewhere import elsewhere
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.options import check_progress, check_resume, same_density, starts
 from ribbit.samplers.run.ranks import together
 from ribbit.samplers.run.run import ProgressOption, Run
+from ribbit.samplers.run.stored import RunStore
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.run.until import Converged, Watch, counts
+from ribbit.store import Store, folder_opened
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -206,8 +204,7 @@ class Sampler(ABC):
             End the run after the step in which this time since the call is over.
         store : path or Store, optional
             Folder for draws and a checkpoint, written during the run; ``draws.positions`` is read
-            from there. The same call again resumes an interrupted run, bit-identically. Needs
-            zarr (extra ``store``).
+            from there. The same call again resumes an interrupted run, bit-identically.
         executor : object with submit, or callable, optional
             Workers that move groups of chains, with bit-identical draws:
             ``concurrent.futures.ProcessPoolExecutor``, loky's, ``dask_client.get_executor()`` or
@@ -380,15 +377,15 @@ class Sampler(ABC):
                     watched = kept.watched()
                 if watched is not None:
                     watch.restore(*watched, self._density.xp)
-                calendar = self._calendar(thin)
+                thinning = self._thinning(thin)
                 moved = stack.enter_context(
-                    elsewhere(name, self, executor, calendar, each=save_warmup)
+                    elsewhere(name, self, executor, thinning, each=save_warmup)
                 )
                 run = Run(
                     moved,
                     state,
                     num_draws,
-                    calendar,
+                    thinning,
                     save_draws,
                     save_warmup,
                     running,
@@ -492,9 +489,9 @@ class Sampler(ABC):
         """Return steps per draw; a schedule may ask for its own."""
         return thin
 
-    def _calendar(self, thin: int) -> Calendar:
+    def _thinning(self, thin: int) -> Thinning:
         """Return which steps give draws."""
-        return Calendar(thin)
+        return Thinning(thin)
 
     def _check_end(self, function: str, state: Any, num_draws: int, thin: int) -> None:
         """Raise when a schedule ends before the run that begins at `state`."""

@@ -23,7 +23,7 @@ import numpy as np
 from ribbit.errors import NonFiniteError
 from ribbit.protocols import Array
 from ribbit.results.state import AnyState
-from ribbit.samplers.run.calendar import Calendar
+from ribbit.samplers.adapter import Thinning
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.parts import joined, joined_statistics, part
 from ribbit.samplers.run.worker import SECONDS, Steps
@@ -46,7 +46,7 @@ class _Group(Call):
 
 @contextlib.contextmanager
 def elsewhere(
-    function: str, sampler: Any, executor: Any, calendar: Calendar, *, each: bool
+    function: str, sampler: Any, executor: Any, thinning: Thinning, *, each: bool
 ) -> Iterator[Any]:
     """Return the sampler that a run uses: `sampler` itself without an executor.
 
@@ -57,7 +57,7 @@ def elsewhere(
         return
 
     def until(step: int, warmup: int) -> int:
-        return calendar.stop(step, warmup, each=each)
+        return thinning.stop(step, warmup, each=each)
 
     with MovedSampler(function, sampler, executor, until) as moved:
         yield moved

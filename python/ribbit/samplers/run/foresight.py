@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 
 import numpy as np
 
@@ -35,23 +34,31 @@ class Foresight:
     def __init__(self, density: Density, first: int | None, total: int) -> None:
         """Watch from step `first` on (None: never) in a run that ends at step `total`."""
         self._density, self._first, self._total = density, first, total
-        # A run may begin with the first step that is watched.
-        self._begin, self._leapfrogs = time.perf_counter(), 0.0
+        self._looked, self._leapfrogs, self._seconds = 0, 0.0, 0.0
+        self._watching = False
         self._ask = getattr(density.target, "_vanishing_noise", None)
 
-    def free(self, step: int) -> int:
-        """Return how many steps from `step` on need not be shown one by one."""
-        return sys.maxsize if self._first is None else max(0, self._first - step)
+    @property
+    def stop(self) -> int:
+        """Step that no block crosses: where watching begins, or may end."""
+        return sys.maxsize if self._first is None else self._first + _LOOKED * self._watching
 
-    def update(self, name: str, state: AnyState, info: dict[str, Array]) -> None:
-        """Note a step that was made; warn after the last one of those watched."""
+    def update(
+        self, name: str, state: AnyState, before: int, stats: dict[str, Array], seconds: float
+    ) -> None:
+        """Note a block that began at step `before` and took so long; warn after the last one.
+
+        stats: of its transitions, (C, K) each.
+        """
         if self._first is None or state.step < self._first:
             return
-        if state.step == self._first:
-            self._begin = time.perf_counter()
+        self._watching = True
+        if before < self._first or not stats:
             return
-        self._leapfrogs += float(np.mean(to_host(info["n_steps"])))
-        looked, seconds = state.step - self._first, time.perf_counter() - self._begin
+        lengths = to_host(stats["n_steps"])
+        self._leapfrogs += float(lengths.mean(axis=0).sum())
+        self._looked, self._seconds = self._looked + lengths.shape[1], self._seconds + seconds
+        looked, seconds = self._looked, self._seconds
         if looked < _LOOKED and seconds < _SOON:
             return
         self._first = None
@@ -63,7 +70,7 @@ class Foresight:
         if found is not None:
             self._warn_noise(name, place, mean, left, *found)
         elif left > _PATIENCE:
-            steps = to_host(info["step_size"])
+            steps = to_host(stats["step_size"])[:, -1]
             self._warn_long(name, place, mean, left, float(np.median(steps)))
 
     def _warn_noise(

@@ -139,9 +139,7 @@ class Progress:
         if stats is not None:
             if not self._last:
                 self._buffers = [
-                    (name, np.zeros((_BUFFER, self.chains), np.asarray(stats[name]).dtype))
-                    for name in _SUMMED
-                    if name in stats
+                    (name, np.zeros((_BUFFER, self.chains))) for name in _SUMMED if name in stats
                 ]
             # copied, not kept: keeping every array of a step alive costs its reuse by NumPy
             row = self._filled

@@ -21,9 +21,9 @@ from ribbit.errors import GroupError
 from ribbit.protocols import Array, RowGroup
 
 if TYPE_CHECKING:
-    from ribbit.results.store.fit_store import FitStore
-    from ribbit.results.store.run_store import RunStore
+    from ribbit.samplers.fit.stored import FitStore
     from ribbit.samplers.run.interrupt import InterruptGuard
+    from ribbit.samplers.run.stored import RunStore
 
 __all__ = ["Together", "together"]
 

@@ -8,13 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ribbit._arrays import overrides
-from ribbit._arrays.namespace import from_host, namespace, to_host
+from ribbit._arrays.namespace import host_dtype, namespace, to_host
 from ribbit._arrays.threads import Interrupted, version
 from ribbit._arrays.warning import warn
 from ribbit.errors import ConvergenceWarning
@@ -24,119 +24,38 @@ from ribbit.results.outcome import unconverged
 from ribbit.results.prediction import Prediction
 from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState, StochasticState
-from ribbit.results.store.run_store import Followed, Place, RunStore, StoredRecord
-from ribbit.samplers.run.calendar import Calendar
+from ribbit.samplers.adapter import GroupChains, LocalChains, Thinning
 from ribbit.samplers.run.elsewhere import Elsewhere
 from ribbit.samplers.run.foresight import Foresight
-from ribbit.samplers.run.growing import GrowingRecord
 from ribbit.samplers.run.interrupt import InterruptGuard, carrying, run_handle, way_on
 from ribbit.samplers.run.ranks import Together
-from ribbit.samplers.run.record import Chunk, Record, Report
-from ribbit.samplers.run.several import Several
-from ribbit.samplers.run.target import Density
+from ribbit.samplers.run.record import Report
+from ribbit.samplers.run.sinks import Memory, Sink
+from ribbit.samplers.run.stored import Followed, Place, RunStore
 from ribbit.samplers.run.until import Watch
 
 __all__ = ["ProgressOption", "Run"]
 
 _BLOCK = 1 << 14  # parameters that are looked at together
+_SECONDS = 0.1  # of a call of `advance`, between looks at Ctrl-C, the clock and the display
 
 ProgressOption: TypeAlias = bool | Callable[[dict[str, Any]], object] | None
 
 
-class Transitions(Protocol):
-    """What a run needs of a sampler."""
-
-    _density: Density  # what is sampled
-    _ahead: bool  # whether steps are made before they are asked for: then take all up to a stop
-
-    @property
-    def _title(self) -> str:
-        """Name of the sampler."""
-        ...
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Options as plain values."""
-        ...
-
-    @property
-    def _statistics(self) -> dict[str, str]:
-        """Names and dtypes of what a step reports."""
-        ...
-
-    @property
-    def _chunked(self) -> bool:
-        """Whether several steps are made in one call where no draw lies between."""
-        ...
-
-    def _advance(
-        self, state: Any, num_steps: int, guard: InterruptGuard | None
-    ) -> tuple[AnyState, dict[str, Array]]:
-        """Make steps; a pure function of `state`."""
-        ...
-
-    @property
-    def _several(self) -> bool:
-        """Whether `_advance_several` makes several draws in one call."""
-        ...
-
-    @property
-    def _several_in_warmup(self) -> bool:
-        """Whether it makes steps of warmup too."""
-        ...
-
-    @property
-    def _call_seconds(self) -> float:
-        """How long a call of several steps takes, about."""
-        ...
-
-    def _advance_several(
-        self, state: Any, stops: Any, kept: Any, guard: InterruptGuard | None
-    ) -> tuple[AnyState, dict[str, Array]] | None:
-        """Fill kept (C, K, P), unless None, with the draws at `stops` (K,); None: a step fails."""
-        ...
-
-    def _settled(self, warmup: int) -> int | None:
-        """Step of warmup from which trajectories have about the length that they will keep."""
-        ...
-
-
-class _Made(NamedTuple):
-    """What a call of the sampler gives: at most one draw, or several.
-
-    position (C, P) and info (C,) of one step, or (C, K, P) and (C, K) of K: `columns`. batch: what
-    the draw predicts.
-    """
-
-    state: AnyState
-    position: Array
-    info: dict[str, Array]
-    draws: int
-    batch: Any = None
-    columns: int = 0
-
-    @property
-    def last(self) -> dict[str, Array]:
-        """Statistics (C,) of the last step."""
-        if self.columns == 0:
-            return self.info
-        return {name: values[:, -1] for name, values in self.info.items()}
-
-
 class Run:
-    """One call of ``sample``: buffers, and where they are filled to.
+    """One call of ``sample``: chains, sinks, and how far they are.
 
-    `lock` is held while a draw is put down, so that another thread sees draw, statistics and state
+    `lock` is held while draws are put down, so that another thread sees draws, statistics and state
     together. `reserve` returns the seconds of ``max_seconds`` that the end of the run needs, such
-    as a last flush to a disk. `ended` is "running", then the reason of ``settings["stopped"]``.
+    as a last checkpoint. `ended` is "running", then the reason of ``settings["stopped"]``.
     """
 
     def __init__(
         self,
-        sampler: Transitions,
+        sampler: Any,
         state: AnyState,
         num_draws: int,
-        calendar: Calendar,
+        thinning: Thinning,
         save_draws: bool,
         save_warmup: bool,
         running: RunningPrediction | None,
@@ -148,15 +67,14 @@ class Run:
         store: RunStore | Followed | None = None,
         ranks: Together | None = None,
     ) -> None:
-        """Make buffers.
+        """Make the sinks.
 
-        `origin`: how the start was found, in a call that began at `begin`; `found`: settings of
-        this run beside the sampler's. With a `store` buffers are on the disk, and what was kept
-        there before counts; with one that another rank writes, statistics are in memory. `ranks`:
-        on which it is made.
+        origin: how the start was found, in a call that began at `begin`. found: settings of this
+        run in addition to the sampler's. store: a folder, whose earlier draws count; if another
+        rank writes it, statistics are in memory. ranks: on which the run is made.
         """
         followed, store = (store, None) if isinstance(store, Followed) else (None, store)
-        self.ranks = ranks
+        self.ranks = None if ranks is None or ranks.group is None else ranks
         self.origin, self.found, self.begin = origin, found or {}, begin
         self.watch, self.store = watch, store
         self.way_on = way_on(store) if followed is None else "the same call resumes"
@@ -164,46 +82,47 @@ class Run:
         self.reserve: Callable[[], float] = (lambda: 0.0) if store is None else store.reserve
         self.ended = "running"
         self.sampler, self.state = sampler, state
-        self.num_draws, self.calendar = num_draws, calendar
-        self.save_draws = save_draws
+        self.num_draws, self.thinning = num_draws, thinning
+        self.save_draws, self.save_warmup = save_draws, save_warmup
         self.running = running
-        self.first, self.kept, self.warm = state.step, 0, 0
+        self.first, self.kept = state.step, 0
         self.seconds: float | None = None
+        # Of a thinned run, diverging transitions since the last draw.
+        self._divergences: Any = getattr(state, "divergences", None)
         owed = max(0, state.warmup - state.step)
         statistics = dict(sampler._statistics)
-        # The draws of a thinned run do not tell how many transitions diverged.
-        self._counts = calendar.period > 1 and "diverging" in statistics
-        if self._counts:
-            statistics["divergences"] = "int64"
-        self._divergences: Any = getattr(state, "divergences", None)  # since the last draw
+        if thinning.period > 1 and "diverging" in statistics:
+            statistics["divergences"] = "int64"  # the draws do not tell how many diverged
         dim = sampler._density.full_dim
-        # Draws sit at fixed step numbers, whatever the step of a resumed state is.
+        # Draws lie at fixed step numbers, whatever the step of a resumed state is.
         past = max(0, state.step - state.warmup)
         self._past, self._owed = past, owed
-        self.draws: Record | GrowingRecord | StoredRecord
-        self.warmup: Record | StoredRecord | None = None
+        self.draws: Sink
+        self.warmup: Sink | None = None
         if store is not None:
-            self.kept, self.warm, store.origin = store.kept, store.warm, origin
-            store.found = self.found
-            self.draws, self.warmup = store.records(
+            self.kept, store.origin, store.found = store.kept, origin, self.found
+            self.draws, self.warmup = store.sinks(
                 state,
                 dim,
-                (num_draws, owed),
                 statistics,
                 positions=save_draws,
-                warmup=save_warmup,
-                settings=self._settings(),
+                warmup=save_warmup and owed > 0,
                 predictive=self._described(),
                 running=running,
+                place=self._place,
             )
         else:
-            record = Record if watch.rule is None else GrowingRecord
-            self.draws = record(state, dim, num_draws, statistics, positions=save_draws)
-            if followed is not None and followed.kept and isinstance(self.draws, Record):
+            grows = watch.rule is not None
+            position = state.position
+            self.draws = Memory(
+                position, dim, num_draws, statistics, positions=save_draws, grows=grows
+            )
+            if followed is not None and followed.kept:
                 self.kept = followed.kept
-                self.draws.restore(followed.kept, followed.stats)
+                none = np.empty((position.shape[0], followed.kept, 0), host_dtype(position))
+                self.draws.append(none, followed.stats)
             if save_warmup:
-                self.warmup = Record(state, dim, owed, statistics, positions=True)
+                self.warmup = Memory(position, dim, owed, statistics, positions=True)
         self._before = self.kept
         self.total = self._steps_to(watch.expected)
         if isinstance(sampler, Elsewhere):
@@ -235,78 +154,53 @@ class Run:
         progress: ProgressOption,
         max_seconds: float | None,
     ) -> None:
-        """Make steps until all draws are kept, enough are, Ctrl-C, or the time is over.
-
-        Phases of a call: what may be discarded, what belongs together, what may end the run.
-        """
+        """Advance until all draws are kept, enough are, Ctrl-C, or the time is over."""
         from ribbit.samplers.run.progress import open_progress
 
-        sampler, state, watch = self.sampler, self.state, self.watch
-        first, warmup, calendar = state.step, state.warmup, self.calendar
-        store, met = self.store, watch.met  # of a folder that is complete
-        end = None if max_seconds is None else self.begin + max_seconds
-        ranks = None if self.ranks is None or self.ranks.group is None else self.ranks
+        sampler, watch, store = self.sampler, self.watch, self.store
+        thinning, first, warmup = self.thinning, self.first, self.state.warmup
         reporter = open_progress(
             progress,
             total=self.total,
-            chains=state.position.shape[0],
+            chains=self.state.position.shape[0],
             warmup=max(0, warmup - first),
-            thin=max(1, calendar.period // calendar.many),
+            thin=max(1, thinning.period // thinning.many),
             title=sampler._title,
         )
         report = Report(reporter, on_host=sampler._density.xp is np)
-        chunk = Chunk(sampler._call_seconds)
-        dim = sampler._density.full_dim
-        thinned = calendar.period > calendar.many
-        several = None
-        if self._in_one_call():
-            # A display is told of every transition; of draws further apart a call tells of these.
-            shown = reporter.wanted and thinned and sampler._several_in_warmup
-            several = Several(state, calendar, dim, draws=not shown)
+
+        def left() -> float:
+            """Return the seconds until `max_seconds`, less the time of a last checkpoint."""
+            if max_seconds is None:
+                return math.inf
+            return self.begin + max_seconds - self.reserve() - time.perf_counter()
+
+        start = sampler, self.state, thinning
+        chains = LocalChains(*start, each=self.save_warmup)
+        if self.ranks is not None:
+            late = lambda: left() <= 0.0  # noqa: E731
+            chains = GroupChains(*start, each=self.save_warmup, ranks=self.ranks, late=late)
         foresight = Foresight(sampler._density, self._settled(), first + self.total)
         with reporter:
             # A look that Ctrl-C ended, and the draws of which are in the folder.
-            if watch.owes(self.kept):
-                met = self._enough(guard, reporter) or met
+            met = watch.owes(self.kept) and self._enough(guard, reporter)
+            met = met or watch.met  # of a folder that is complete
             while self.kept < self.num_draws and not (guard.requested or met):
-                try:
-                    made = None
-                    if several is not None:
-                        made = self._several(several, chunk, foresight, guard)
-                    if made is None:
-                        left = self._left()
-                        count = left if sampler._ahead else chunk.size(left)
-                        if ranks is not None:
-                            late = end is not None and time.perf_counter() >= end - self.reserve()
-                            over = late and self.state.step > first
-                            count, over = ranks.agree(lambda: self.state.position, count, over)
-                            if guard.requested or over:
-                                self._enough(guard, reporter, last=True)
-                                break
-                        made = self._single(count, guard)
-                except (Interrupted, KeyboardInterrupt):
-                    if not guard.requested:
-                        raise
-                    break  # the steps are discarded; resuming makes them again
-                # No exception from here on: draw, statistics and state belong together.
-                state = made.state
-                count = state.step - self.state.step
-                chunk.made(count)
-                self._put(made)
-                if made.columns == count and sampler._several_in_warmup:
-                    report.update_each(state.step - first, made.info, count)
-                else:
-                    report.update(state.step - first, made.last)
-                foresight.update(name, state, made.last)
-                if watch.due(self.kept) and self._enough(guard, reporter):
+                warming, before, begun = chains.warming_up, chains.step, time.perf_counter()
+                seconds = min(_SECONDS, left())
+                positions, stats = chains.advance(self._room(), seconds, guard, foresight.stop)
+                if not self._put(chains, positions, stats, guard, warming=warming):
+                    break
+                for step, told, count in chains.told:
+                    report.update(step - first, told, count)
+                spent = time.perf_counter() - begun
+                foresight.update(name, self.state, before, stats, spent)
+                met = watch.due(self.kept) and self._enough(guard, reporter)
+                if met:
                     break
                 if store is not None:
                     store.after_step(self._place)
-                if (
-                    ranks is None
-                    and end is not None
-                    and time.perf_counter() >= end - self.reserve()
-                ):
+                if chains.over or (self.ranks is None and left() <= 0.0):
                     self._enough(guard, reporter, last=True)
                     break
             report.flush()
@@ -320,96 +214,46 @@ class Run:
         self.ended = self._why(guard)
         self.seconds = self._elapsed()
 
-    def _in_one_call(self) -> bool:
-        """Whether a call may make several draws: where nothing else is to be done at each."""
-        sampler = self.sampler
-        alone = self.ranks is None or self.ranks.group is None
-        return sampler._several and alone and self.running is None
+    def _room(self) -> int:
+        """Return the draws until the next look, as many as there is memory for."""
+        most = min(self.num_draws, self.watch.next) - self.kept
+        if self.running is not None:
+            most = min(most, self.running.room(self.state.position.shape[0]))
+        return min(most, self.draws.room())
 
-    def _several(
-        self, several: Several, chunk: Chunk, foresight: Foresight, guard: InterruptGuard
-    ) -> _Made | None:
-        """Make draws in one call, up to the next look at them; None: one call makes no more."""
-        sampler, state = self.sampler, self.state
-        warms, free = state.step < state.warmup, foresight.free(state.step)
-        if warms and sampler._several_in_warmup:
-            stops = several.warmup_stops(state, min(state.warmup - state.step, free), chunk)
-        elif warms or free < sys.maxsize:
-            return None
-        else:
-            most = min(self.num_draws - self.kept, self.draws.room(self.kept))
-            most = min(most, self.watch.next - self.kept)
-            stops = several.stops(state, most, chunk)
-        if stops is None:
-            return None
-        keeps = not warms or self.warmup is not None
-        kept = several.space(state, len(stops)) if keeps else None
-        found = sampler._advance_several(state, stops, kept, guard)
-        if found is None:  # a call for one draw will fail too, after the draws before it
-            several.ended = True
-            return None
-        after, info = found
-        position = after.position if kept is None else kept
-        # A call may have ended at an earlier one of these steps.
-        count = int(np.searchsorted(stops, after.step, side="right"))
-        if kept is not None and count < len(stops):
-            position = np.ascontiguousarray(kept[:, :count])
-        return _Made(after, position, info, 0 if warms else count, columns=count)
-
-    def _single(self, count: int, guard: InterruptGuard) -> _Made:
-        """Make `count` steps, which lead to no more than one draw."""
-        density, calendar = self.sampler._density, self.calendar
-        state, info = self.sampler._advance(self.state, count, guard)
-        after = state.step - state.warmup
-        keep = after > 0 and calendar.count(after) > calendar.count(after - 1)
-        batch, position = None, state.position
-        if keep or self.warmup is not None:
-            position = density.completed(state, guard)
-        if keep:
-            if self.running is not None:
-                batch = self.running.evaluate(position, guard)
-            self.draws.room(self.kept)
-        return _Made(state, position, info, int(keep), batch)
-
-    def _counted(self, made: _Made) -> dict[str, Array]:
-        """Return the statistics to keep, with all divergences since the draw before."""
-        info = dict(made.info)
-        found = info.pop("divergences", info.get("diverging"))
-        if not self._counts:
-            return info
-        xp = namespace(found)
-        info["divergences"] = found = xp.astype(found, xp.int64, copy=True)
-        if made.state.step <= made.state.warmup:
-            return info
-        if self._divergences is not None:
-            first = found[:, 0] if made.columns else found
-            first += from_host(xp, self._divergences)
-        self._divergences = None if made.draws else found
-        return info
-
-    def _put(self, made: _Made) -> None:
-        """Keep what was made, and where the run is then."""
-        state, position, _, draws, batch, _ = made
-        info = self._counted(made)
+    def _put(
+        self,
+        chains: LocalChains,
+        positions: Array | None,
+        stats: dict[str, Array],
+        guard: InterruptGuard,
+        *,
+        warming: bool,
+    ) -> bool:
+        """Keep a block; False if Ctrl-C ended the predictions at its draws, which are discarded."""
+        batch, drawn = None, None if warming else positions
+        if drawn is not None and self.running is not None:
+            xp = namespace(drawn)
+            theta = xp.reshape(xp.permute_dims(drawn, (1, 0, 2)), (-1, drawn.shape[2]))
+            try:
+                batch = self.running.evaluate(theta, guard)
+            except (Interrupted, KeyboardInterrupt):
+                if not guard.requested:
+                    raise
+                return False
         with self.lock:
-            if draws > 0 and made.columns > 0:
-                self.draws.put_several(self.kept, position, info)
-                self.watch.take(position)
-            elif draws == 1:
-                if batch is not None and self.running is not None:
-                    self.running.add(batch)
-                self.draws.put(self.kept, position, info)
-                if self.store is not None and batch is not None:
-                    self.store.put_predictions(self.kept, batch[0].values)
-                self.watch.take(position[:, None, :])
-            elif self.warmup is not None and state.step <= state.warmup:
-                if made.columns:
-                    self.warmup.put_several(self.warm, position, info)
-                else:
-                    self.warmup.put(self.warm, position, info)
-                self.warm += max(1, made.columns)
-            self.kept += draws
-            self.state = state
+            if drawn is not None:
+                if self.running is not None and batch is not None:
+                    self.running.add(batch, drawn.shape[0])
+                    if self.store is not None:
+                        self.store.append_predictions(batch[0].values)
+                self.draws.append(drawn, stats)
+                self.watch.take(drawn)
+                self.kept += drawn.shape[1]
+            elif positions is not None and self.warmup is not None:
+                self.warmup.append(positions, stats)
+            self.state, self._divergences = chains.state, chains.divergences
+        return True
 
     def _elapsed(self) -> float:
         """Return the seconds of this call, and of those before that filled the same folder."""
@@ -419,8 +263,6 @@ class Run:
     def _place(self) -> Place:
         """Return what a checkpoint says."""
         return Place(
-            self.kept,
-            self.warm,
             self._state(),
             self.running,
             self._elapsed(),
@@ -445,8 +287,8 @@ class Run:
 
     def _steps_to(self, count: int) -> int:
         """Return the steps of this run up to its draw `count`."""
-        calendar, past = self.calendar, self._past
-        return self._owed + calendar.step(calendar.count(past) + count - self._before) - past
+        thinning, past = self.thinning, self._past
+        return self._owed + thinning.step(thinning.count(past) + count - self._before) - past
 
     def _enough(self, guard: InterruptGuard, reporter: Any, *, last: bool = False) -> bool:
         """Whether the draws are what `until` asks for, or Ctrl-C ends the look at them."""
@@ -482,14 +324,6 @@ class Run:
         """Return the step from which trajectories have their length, where it lies ahead."""
         settled = self.sampler._settled(self.state.warmup)
         return None if settled is None or settled < self.state.step else settled
-
-    def _left(self) -> int:
-        """Return how many steps one call may make: to the next draw or the end of warmup."""
-        if not self.sampler._chunked:
-            return 1
-        step = self.state.step
-        each = self.warmup is not None
-        return self.calendar.stop(step, self.state.warmup, each=each) - step
 
     def finish(self, name: str, guard: InterruptGuard) -> Draws:
         """Pack what there is."""
@@ -547,9 +381,9 @@ class Run:
         seconds = self.seconds if seconds is None else seconds
         target = sampler._density.target
         positions, stats = self.draws.upto(self.kept)
-        warmup_positions, warmup_stats = (
-            (None, None) if self.warmup is None else self.warmup.upto(self.warm)
-        )
+        warmup_positions, warmup_stats = None, None
+        if self.warmup is not None:
+            warmup_positions, warmup_stats = self.warmup.upto(self.warmup.count)
         predictive = target if callable(getattr(target, "predictive", None)) else None
         prediction = None
         if running is not None:
@@ -584,7 +418,7 @@ class Run:
             **self.found,
             "num_draws": self.num_draws,
             "warmup": state.warmup,
-            "thin": self.calendar.period,
+            "thin": self.thinning.period,
             "chains": state.chains.tolist(),
             "seed": state.seed,
             **({} if self.origin is None else {"start": self.origin}),

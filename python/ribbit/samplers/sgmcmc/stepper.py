@@ -23,8 +23,8 @@ from ribbit.errors import NonFiniteError
 from ribbit.protocols import Array
 from ribbit.results.draws import Draws
 from ribbit.results.state import StochasticState
+from ribbit.samplers.adapter import Thinning
 from ribbit.samplers.run import options
-from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.target import Density, total
 from ribbit.samplers.sgmcmc.python_steps import python_steps
@@ -131,17 +131,17 @@ class Stepper:
             )
         return steps
 
-    def calendar(self, thin: int) -> Calendar:
+    def thinning(self, thin: int) -> Thinning:
         """Return which steps give draws: several of a cycle, where the schedule says so."""
         if self.schedule.kind != "cyclical":
-            return Calendar(thin)
-        return Calendar(thin, self.schedule.draws_per_cycle, self.schedule.gap)
+            return Thinning(thin)
+        return Thinning(thin, self.schedule.draws_per_cycle, self.schedule.gap)
 
     def check_end(self, function: str, state: StochasticState, num_draws: int, thin: int) -> None:
         """Raise when a cyclical schedule ends before the run, warn when a cosine has ended."""
         schedule, begin = self.schedule, max(0, state.step - state.warmup)
-        calendar = self.calendar(thin)
-        end = calendar.step(calendar.count(begin) + num_draws)  # steps after warmup
+        thinning = self.thinning(thin)
+        end = thinning.step(thinning.count(begin) + num_draws)  # steps after warmup
         if schedule.kind == "cyclical" and end > schedule.num_cycles * schedule.num_steps:
             raise ValueError(
                 f"[{function}] expected at most {schedule.num_cycles * schedule.draws_per_cycle} "
@@ -540,8 +540,8 @@ class Stepping:
     def _reports_lp(self) -> bool:
         return self._stepper.track_lp
 
-    def _calendar(self, thin: int) -> Calendar:
-        return self._stepper.calendar(thin)
+    def _thinning(self, thin: int) -> Thinning:
+        return self._stepper.thinning(thin)
 
     def _check_end(self, function: str, state: Any, num_draws: int, thin: int) -> None:
         self._stepper.check_end(function, state, num_draws, thin)

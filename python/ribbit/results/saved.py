@@ -1,17 +1,17 @@
-"""Reading draws and fits from files."""
+"""Draws and fits of the plain values and arrays that a file holds.
+
+A file whose checksums are right may still be written by others: what no run can have left there
+raises ValueError or KeyError, and the reader of the file adds its name.
+
+Shapes: C chains, D draws, P parameters, R parameters that move, M members.
+"""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from ribbit._arrays import checks
-from ribbit._arrays.keywords import explain
-from ribbit._arrays.packages import need
-from ribbit.errors import DataError
 from ribbit.results import archive
 from ribbit.results.contents import check_array, check_chains, check_statistics, whole
 from ribbit.results.draws import Draws
@@ -19,166 +19,52 @@ from ribbit.results.fits import DropoutFit, EnsembleFit, MeanField
 from ribbit.results.laplace import LaplaceFit
 from ribbit.results.prediction import Prediction
 from ribbit.results.running import RunningPrediction
-from ribbit.results.store import checkpoint
-from ribbit.results.store.stored import StoredArray, StoredStatistics
 from ribbit.results.swag import SWAGFit
-from ribbit.targets.predictive import predictive_from_description
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["load"]
+__all__ = ["Fit", "draws_of", "fit_of", "flag", "module_of", "run_of"]
 
-_NAME = "load"
-_EXPECTED = "a file of draws or of a fit, or the folder of a run"
-
+Arrays: TypeAlias = "dict[str, npt.NDArray[Any]]"
 Fit: TypeAlias = MeanField | DropoutFit | EnsembleFit | SWAGFit | LaplaceFit
 
 
-def load(path: str | os.PathLike[str], *, rescue: bool = False) -> Draws | Fit:
-    """Return draws or a fit from a file, or from the folder of a run.
-
-    Files are written by :meth:`ribbit.Draws.save` and by ``save`` of a fit. Arrays are read as
-    NumPy arrays. The result predicts and resumes like the one that was saved.
-
-    Folders are written by ``sample(store=)`` and ``fit(store=)``. You can load a folder during the
-    run: the result has the draws up to the last checkpoint. ``draws.positions`` and ``draws.stats``
-    are read from the folder on use, and every file is compared with its checksum.
-
-    Parameters
-    ----------
-    path
-        Path of the file or folder.
-    rescue : bool
-        For a damaged folder, return the draws before the damage.
-
-    Returns
-    -------
-    Draws, MeanField, DropoutFit, EnsembleFit, SWAGFit or LaplaceFit
-        With ``complete=False`` if a run in a folder has not ended. Rescued draws cannot be resumed
-        if some are missing.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the path does not exist, or the folder has no run.
-    DataError
-        A ValueError: the file is damaged, truncated, of another format or a newer version, or has
-        invalid contents. In a folder, damage to draws is found when they are read.
-    MemoryError
-        If the arrays of a file do not fit into free memory.
-    ImportError
-        If the path is a folder and zarr (extra ``store``) is missing.
-
-    Examples
-    --------
-    >>> x = np.linspace(-1, 1, 20)[:, None]
-    >>> target = rb.Posterior(
-    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
-    ... )
-    >>> hmc = rb.HMC(target, step_size=0.05, num_leapfrog_steps=10)
-    >>> draws = hmc.sample(20, warmup=0, seed=1, progress=False, store="run")
-    >>> rb.load("run").predict(x).mean.shape
-    (20, 1)
-    >>> draws.save("draws.npz")
-    >>> bool((rb.load("draws.npz").positions == draws.positions).all())
-    True
-    >>> rb.BBB(target).fit(20, progress=False).save("fit.npz")
-    >>> rb.load("fit.npz").predict(x).mean.shape
-    (20, 1)
-    """
-    source = checks.path(_NAME, path)
-    rescue = checks.boolean(_NAME, "rescue", rescue)
-    source = Path(os.path.abspath(source))
-    if not source.exists():
-        raise FileNotFoundError(f"[{_NAME}] expected {_EXPECTED}, got none at {source}")
-    if source.is_dir() or source.name == "zarr.json":
-        return _run(source, rescue)
-    with archive.opened(_NAME, source, "draws or a fit") as (header, arrays):
-        if "fit" in header:
-            return _build_fit(header, arrays)
-        if "run" in header:
-            raise DataError(
-                f"[{_NAME}] expected {_EXPECTED}, got the checkpoint of a run: use "
-                f"rb.load({os.path.dirname(source)!r})"
-            )
-        return _build(header, arrays)
-
-
-def _run(folder: Path, rescue: bool) -> Draws | Fit:
-    """Return the draws, or the fit so far, of the run in a folder."""
-    if not checkpoint.exists(folder):
-        got = f"got a folder without a checkpoint: {folder}"
-        if run := next(filter(checkpoint.exists, folder.parents[:3]), None):
-            got = f"got a part of a run: use rb.load({str(run)!r})"
-        elif folder.is_dir():
-            parts = [
-                one for one in folder.iterdir() if one.suffix == ".npz" or checkpoint.exists(one)
-            ]
-            got += f", which holds {', '.join(sorted(one.name for one in parts)[:9])}" * bool(parts)
-        raise FileNotFoundError(f"[{_NAME}] expected {_EXPECTED}, {got}")
-    need(_NAME, "google_crc32c", "zarr")
-    for part in (checkpoint.NAME, checkpoint.PREVIOUS):
-        try:
-            with checkpoint.opened(_NAME, folder, part) as (header, arrays):
-                if header["run"]["kind"] == "fit":
-                    return _build_fit(header, arrays)
-                return _build_run(folder, header, arrays, rescue)
-        except DataError:
-            if not rescue or part == checkpoint.PREVIOUS or not _has_previous(folder):
-                raise
-    raise AssertionError
-
-
-def _has_previous(folder: Path) -> bool:
-    return (folder / checkpoint.PREVIOUS).exists()
-
-
-def _build_run(
-    folder: Path, header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]], rescue: bool
+def run_of(
+    header: dict[str, Any],
+    arrays: Arrays,
+    predictive: Any,
+    draws: tuple[Any, Arrays],
+    warmup: tuple[Any, Arrays] | tuple[None, None],
+    samples: Any,
+    *,
+    entire: bool,
 ) -> Draws:
-    """Draws of a checkpoint, on the disk; ValueError or KeyError for what no run can have left."""
-    stored = checkpoint.stored_layouts(header, arrays)
-    if not rescue:
-        checkpoint.check_metadata(_NAME, folder, header["run"]["metadata"])
-    state = checkpoint.state_of(header, arrays)
-    counted = header["run"]["kept"], header["run"]["warm"]
-    kept, warm = counted
-    if rescue:
-        kept, warm = map(min, checkpoint.valid_prefix(_NAME, folder, stored), counted)
-    whole_run = (kept, warm) == counted
-    found = {
-        name: StoredArray(
-            folder,
-            layout,
-            warm if name.startswith("warmup_") else kept,
-            digests,
-            checked=count,
-        )
-        for name, (layout, count, digests) in stored.items()
-    }
+    """Return the draws of a run in a folder; `entire`: all that its state counts.
+
+    draws, warmup: positions, None where none are kept, and statistics.
+    """
+    check_chains("state/position", arrays["state/position"][:, None, ...])
+    state = archive.state_of(header, arrays, arrays["state/position"][:, None, :])
+    if state is None:
+        raise ValueError("no state")
     chains, dim = state.position.shape
-    predictive = _predictive(header)
-    if predictive is not None:
-        dim = predictive.dim
-    positions: Any = found.get("posterior/theta", np.empty((chains, 0, dim), state.position.dtype))
-    prediction = None
-    if whole_run:
-        samples = found.get("predictions/mean")
-        prediction = _prediction(header, arrays, predictive, positions, samples)
-    warmup = found.get("warmup_posterior/theta")
+    dim = dim if predictive is None else predictive.dim
+    positions = draws[0]
+    if positions is None:
+        positions = np.empty((chains, 0, dim), state.position.dtype)
     return Draws(
         positions=positions,
-        stats=_statistics(found, "sample_stats/"),
-        complete=_flag(header["complete"]) and whole_run,
-        state=state if whole_run else None,
+        stats=draws[1],
+        complete=flag(header["complete"]) and entire,
+        state=state if entire else None,
         settings=_settings(header, chains),
         predictive=predictive,
-        prediction=prediction,
-        warmup_positions=warmup,
-        warmup_stats=None if warmup is None else _statistics(found, "warmup_sample_stats/"),
-        seconds=_seconds(header.get("seconds")),
-        monitored=arrays.get("watch/kept") if whole_run else None,
+        prediction=_prediction(header, arrays, predictive, positions, samples) if entire else None,
+        warmup_positions=warmup[0],
+        warmup_stats=warmup[1],
+        seconds=_seconds(header["seconds"]),
+        monitored=arrays.get("watch/kept") if entire else None,
     )
 
 
@@ -190,7 +76,7 @@ def _prediction(
     samples: Any = None,
 ) -> Prediction | None:
     """Return the predictions that a run gathered, if it did."""
-    if header["prediction"] is None or predictive is None:
+    if header.get("prediction") is None or predictive is None:
         return None
     found = archive.get(arrays, "prediction")
     predictive.check_inputs(found["x"])
@@ -199,16 +85,10 @@ def _prediction(
     return Prediction(predictive, running.x, positions=kept, running=running, samples=samples)
 
 
-def _statistics(found: dict[str, StoredArray], group: str) -> Any:
-    return StoredStatistics(
-        {k.removeprefix(group): v for k, v in found.items() if k.startswith(group)}
-    )
-
-
-def _build_fit(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Fit:
+def fit_of(header: dict[str, Any], arrays: Arrays, predictive: Any) -> Fit:
+    """Return the fit of a header and arrays; ValueError or KeyError for no fit's contents."""
     kind = header["fit"]
-    predictive = _predictive(header)
-    common: dict[str, Any] = {"complete": _flag(header["complete"])}
+    common: dict[str, Any] = {"complete": flag(header["complete"])}
     common["settings"] = _settings(header, 1)
     if kind == "MeanField":
         names = ("mean", "scale", "elbo", "expected_log_likelihood", "kl")
@@ -250,8 +130,8 @@ def _build_fit(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> F
     return DropoutFit(theta, arrays["rates"], **common, target=predictive, **more)
 
 
-def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws:
-    """Draws of a header and arrays; ValueError or KeyError for what no run can have written."""
+def draws_of(header: dict[str, Any], arrays: Arrays, predictive: Any) -> Draws:
+    """Return the draws of a header and arrays; ValueError or KeyError for no run's contents."""
     positions = _positions(header, arrays)
     stats = archive.get(arrays, "stats")
     check_statistics("stats", stats, positions)
@@ -265,13 +145,12 @@ def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws
         check_statistics("warmup_stats", warmup_stats, warmup_positions)
     if (monitored := arrays.get("monitored")) is not None:
         check_array("monitored", monitored, "float64", (positions.shape[0], None, None))
-    predictive = _predictive(header)
     if predictive is not None and predictive.dim != positions.shape[2]:
         raise ValueError(f"positions {positions.shape} of a model of dim {predictive.dim}")
     return Draws(
         positions=positions,
         stats=stats,
-        complete=_flag(header["complete"]),
+        complete=flag(header["complete"]),
         state=archive.state_of(header, arrays, _sampled(header, positions)),
         settings=_settings(header, positions.shape[0]),
         predictive=predictive,
@@ -283,7 +162,7 @@ def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws
     )
 
 
-def _positions(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+def _positions(header: dict[str, Any], arrays: Arrays) -> npt.NDArray[Any]:
     """Positions (C, D, P); draws that differ by their number alone share one."""
     positions = arrays["positions"]
     check_chains("positions", positions)
@@ -304,7 +183,7 @@ def _sampled(header: dict[str, Any], positions: npt.NDArray[Any]) -> npt.NDArray
     return positions[:, :, : positions.shape[2] - part]
 
 
-def _collected(counts: Any, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
+def _collected(counts: Any, arrays: Arrays) -> dict[str, Any]:
     """Return what a SWAGFit has beside its mean (M, P): moments and deviations that fit it."""
     mean, squares, deviations = (arrays[name] for name in ("mean", "squares", "deviations"))
     check_array("mean", mean, "float64", (None, None), "finite")
@@ -324,7 +203,7 @@ def _collected(counts: Any, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, An
     return {"squares": squares, "deviations": deviations, "count": count, "first_step": first}
 
 
-def _curvature(numbers: Any, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
+def _curvature(numbers: Any, arrays: Arrays) -> dict[str, Any]:
     """Return what a LaplaceFit has beside its mean (P,): a factor and numbers that fit it."""
     mean, factor = arrays["mean"], arrays["factor"]
     check_array("mean", mean, ("float32", "float64"), (None,), "finite")
@@ -355,21 +234,14 @@ def _seconds(value: object) -> float | None:
     return float(value)
 
 
-def _flag(value: object) -> bool:
+def flag(value: object) -> bool:
+    """Return whether a run is complete, as a file says it."""
     if not isinstance(value, bool):
         raise ValueError(f"complete is not true or false: {value!r:.60}")
     return value
 
 
-def _predictive(header: dict[str, Any]) -> Any:
-    """Return what predicts; None without it, or if it is a module, which a file does not hold."""
-    described = header["predictive"]
-    if described is None or _module(header):
-        return None
-    return predictive_from_description(described)
-
-
-def _module(header: dict[str, Any]) -> dict[str, Any]:
+def module_of(header: dict[str, Any]) -> dict[str, Any]:
     """Return the description of a module in a file, as an entry of the settings, or {}."""
     described = header["predictive"]
     known = isinstance(described, dict) and isinstance(described.get("module"), dict)
@@ -388,7 +260,4 @@ def _settings(header: dict[str, Any], chains: int) -> dict[str, Any]:
         raise ValueError(f"settings/chains are not {chains} ids")
     for number in ids or []:
         whole("settings/chains", number, below=2**32)
-    return dict(value) | _module(header)
-
-
-explain(globals())
+    return dict(value) | module_of(header)

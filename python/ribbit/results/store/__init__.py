@@ -1,1 +1,0 @@
-"""Runs in folders: chunks of a Zarr group, and a checkpoint that says which of them count."""

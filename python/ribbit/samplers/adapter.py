@@ -1,0 +1,315 @@
+"""Today's samplers as chains that advance in blocks of draws, which is all that the loop knows.
+
+Shapes: C chains, K draws of a block, P parameters.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from ribbit._arrays.namespace import from_host, host_dtype, namespace
+from ribbit._arrays.threads import Interrupted
+from ribbit.protocols import Array
+from ribbit.results.state import AnyState
+from ribbit.samplers.run.interrupt import InterruptGuard
+from ribbit.samplers.run.ranks import Together
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["Block", "CallSize", "GroupChains", "LocalChains", "Thinning"]
+
+_BYTES = 1 << 22  # of the draws of a block, which stay in a cache until they are put down
+
+# Positions (C, K, P), None in warmup that is not kept, and statistics (C, K); without rows, {}.
+Block: TypeAlias = "tuple[Array | None, dict[str, Array]]"
+
+
+@dataclass(frozen=True)
+class Thinning:
+    """The last `many` steps of every `period`, `gap` apart; steps are counted from 1 after warmup.
+
+    Attributes
+    ----------
+    period : int
+        Steps; with ``many=1`` every period-th step gives a draw.
+    many : int
+        Draws of a period.
+    gap : int
+        Steps between them; ``many * gap <= period``.
+    """
+
+    period: int
+    many: int = 1
+    gap: int = 1
+
+    @property
+    def _first(self) -> int:
+        return self.period - (self.many - 1) * self.gap
+
+    def count(self, step: int) -> int:
+        """Return how many draws steps 1 ... `step` give."""
+        full, rest = divmod(step, self.period)
+        inside = 0 if rest < self._first else 1 + (rest - self._first) // self.gap
+        return full * self.many + inside
+
+    def step(self, number: int) -> int:
+        """Return the step of draw `number`, from 1."""
+        full, place = divmod(number - 1, self.many)
+        return full * self.period + self._first + place * self.gap
+
+    def steps(self, step: int, count: int) -> npt.NDArray[np.int64]:
+        """Return the first `count` steps after `step` that give draws, (count,)."""
+        full, place = np.divmod(np.arange(count) + self.count(step), self.many)
+        found: npt.NDArray[np.int64] = full * self.period + self._first + place * self.gap
+        return found
+
+    def stop(self, step: int, warmup: int, *, each: bool) -> int:
+        """Return the step of the next draw or the end of warmup; `each` step of warmup if kept."""
+        if step < warmup:
+            return step + 1 if each else warmup
+        return warmup + self.step(self.count(step - warmup) + 1)
+
+
+class CallSize:
+    """Number of steps of a call, which grows until a call takes about so many seconds.
+
+    Short enough for Ctrl-C, time limits and the progress display, long enough that the calls cost
+    nothing. Draws do not depend on it.
+    """
+
+    def __init__(self, seconds: float = 0.1) -> None:
+        """Begin with single steps."""
+        self._seconds, self._most = seconds, 1
+        self._began = 0.0
+        self._whole = False  # whether the call could have been longer
+
+    def size(self, left: int) -> int:
+        """Return how many of `left` steps to make now."""
+        self._began = time.perf_counter()
+        self._whole = left >= self._most
+        return min(self._most, left)
+
+    def made(self, count: int) -> None:
+        """Learn from the call that made `count` steps."""
+        seconds = max(time.perf_counter() - self._began, 1e-6)
+        if seconds > 4 * self._seconds:  # steps have become slower
+            self._most = max(1, min(self._most, int(count * self._seconds / seconds)))
+        # The last of several draws may come some steps before.
+        elif self._whole and 2 * count > self._most:
+            self._most = max(1, min(8 * count, int(count * self._seconds / seconds), 1 << 20))
+
+
+class LocalChains:
+    """The chains of a sampler in this process.
+
+    Attributes
+    ----------
+    state : AnyState
+        Of all chains, after the last step.
+    divergences : (C,) int64 array or None
+        Of a thinned run: diverging transitions since the last draw.
+    told : list
+        Step, statistics (C,) or (C, K) and number of steps of every call of the last block.
+    over : bool
+        Whether the ranks of a group have agreed that the time is over.
+    """
+
+    over = False
+
+    def __init__(
+        self,
+        sampler: Any,
+        state: AnyState,
+        thinning: Thinning,
+        *,
+        each: bool,
+    ) -> None:
+        """Begin at `state`; each: whether every step of warmup is kept."""
+        self.told: list[tuple[int, dict[str, Array], int]] = []
+        self.state, self.divergences = state, getattr(state, "divergences", None)
+        self._sampler, self._thinning, self._each = sampler, thinning, each
+        self._counts = thinning.period > 1 and "diverging" in sampler._statistics
+        self._size = CallSize(sampler._call_seconds)
+        self._in_blocks = bool(sampler._several)
+        self._space: npt.NDArray[Any] = np.empty(0, host_dtype(state.position))
+        row = state.position.shape[0] * sampler._density.full_dim * self._space.itemsize
+        self._most = max(1, _BYTES // row)  # draws of a block
+        self._error: BaseException | None = None  # that came after draws of the last block
+
+    @property
+    def step(self) -> int:
+        """Steps made, warmup included."""
+        return self.state.step
+
+    @property
+    def warming_up(self) -> bool:
+        """Whether the next step is one of warmup."""
+        return self.state.step < self.state.warmup
+
+    def advance(
+        self, most: int, seconds: float, guard: InterruptGuard, stop: int = sys.maxsize
+    ) -> Block:
+        """Make at most `most` draws; positions are valid until the next call.
+
+        Ends after about `seconds`, at step `stop`, at the end of warmup, and at Ctrl-C with the
+        draws until then.
+        """
+        self.told = []
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        end, warming, blocks = time.perf_counter() + seconds, self.warming_up, []
+        most = self._most if warming else min(most, self._most)
+        stop = stop if stop > self.step else sys.maxsize
+        try:
+            while most > 0 and not guard.requested:
+                block, whole = self._move(most, guard, stop)
+                if block is not None:
+                    blocks.append(block)
+                    most -= next(iter(block[1].values())).shape[1]
+                ended = self.step >= stop or self.warming_up != warming
+                if whole or ended or self.over or time.perf_counter() >= end:
+                    break
+        except (Interrupted, KeyboardInterrupt) as error:
+            if not guard.requested:
+                self._raise_later(error, bool(blocks))
+        except BaseException as error:
+            self._raise_later(error, bool(blocks))
+        return _joined(blocks)
+
+    def _raise_later(self, error: BaseException, later: bool) -> None:
+        """Raise an error, in the next call if there are draws to return first."""
+        if not later:
+            raise error
+        self._error = error
+
+    def _move(self, most: int, guard: InterruptGuard, stop: int) -> tuple[Block | None, bool]:
+        """Make one call: its draws, None if it made none, and whether they use the shared space."""
+        stops = self._stops(most, stop) if self._in_blocks else None
+        if stops is not None:
+            found = self._several(stops, guard)
+            if found is not None:
+                return found, True
+            self._in_blocks = False  # a step fails: the draws before it come one by one
+        sampler, state = self._sampler, self.state
+        left = 1
+        if sampler._chunked:
+            left = self._thinning.stop(state.step, state.warmup, each=self._each) - state.step
+        count = self._count(min(left, stop - state.step), guard)
+        if count == 0:
+            return None, False
+        after, info = sampler._advance(state, count, guard)
+        at = after.step - after.warmup
+        keep = at > 0 and self._thinning.count(at) > self._thinning.count(at - 1)
+        position = None
+        if keep or (self._each and at <= 0):
+            position = sampler._density.completed(after, guard)
+        self._size.made(after.step - state.step)
+        self.told.append((after.step, info, after.step - state.step))
+        info = self._counted(info, after, keep, several=False)
+        self.state = after
+        if position is None and at > 0:
+            return None, False
+        position = None if position is None else position[:, None, :]
+        return (position, {name: values[:, None] for name, values in info.items()}), False
+
+    def _count(self, left: int, guard: InterruptGuard) -> int:
+        """Return how many of `left` steps the next call makes; 0: none."""
+        return left if self._sampler._ahead else self._size.size(left)
+
+    def _stops(self, most: int, stop: int) -> npt.NDArray[np.int64] | None:
+        """Return the steps (K,) that a call with several draws tells of; None: make one."""
+        state, thinning = self.state, self._thinning
+        if self.warming_up:
+            left = min(state.warmup - state.step, stop - state.step, self._most)
+            if not self._sampler._several_in_warmup or left < 2:
+                return None
+            size = self._size.size(left)
+            return None if size < 2 else state.step + 1 + np.arange(size)
+        at = state.step - state.warmup
+        before = thinning.count(at)
+        if most < 2:
+            return None
+        size = self._size.size(thinning.step(before + most) - at)
+        count = thinning.count(at + size) - before
+        return None if count < 2 else state.warmup + thinning.steps(at, count)
+
+    def _several(self, stops: npt.NDArray[np.int64], guard: InterruptGuard) -> Block | None:
+        """Make the steps up to the last of `stops` in one call; None if a step fails."""
+        before, warming = self.state, self.warming_up
+        kept = None if warming and not self._each else self._room(len(stops))
+        found = self._sampler._advance_several(before, stops, kept, guard)
+        if found is None:
+            return None
+        after, info = found
+        # A call may have ended at an earlier one of these steps.
+        count = int(np.searchsorted(stops, after.step, side="right"))
+        if kept is not None and count < len(stops):
+            kept = np.ascontiguousarray(kept[:, :count])
+        self._size.made(after.step - before.step)
+        self.told.append((after.step, info, after.step - before.step))
+        info = self._counted(info, after, not warming, several=True)
+        self.state = after
+        return kept, info
+
+    def _room(self, count: int) -> npt.NDArray[Any]:
+        """Return an array (C, K, P) for so many draws; the next call gets the same memory."""
+        shape = self.state.position.shape[0], count, self._sampler._density.full_dim
+        size = int(np.prod(shape))
+        if self._space.size < size:
+            self._space = np.empty(size, self._space.dtype)
+        return self._space[:size].reshape(shape)
+
+    def _counted(
+        self, info: dict[str, Array], after: AnyState, keep: bool, *, several: bool
+    ) -> dict[str, Array]:
+        """Return the statistics to keep, with all divergences since the draw before."""
+        info = dict(info)
+        found = info.pop("divergences", info.get("diverging"))
+        if not self._counts:
+            return info
+        xp = namespace(found)
+        info["divergences"] = found = xp.astype(found, xp.int64, copy=True)
+        if after.step <= after.warmup:
+            return info
+        if self.divergences is not None:
+            first = found[:, 0] if several else found
+            first += from_host(xp, self.divergences)
+        self.divergences = None if keep else found
+        return info
+
+
+class GroupChains(LocalChains):
+    """Chains on a target whose rows lie on several ranks, which agree before each call.
+
+    Rank 0 decides how many steps it makes and, by `late`, whether the time is over.
+    """
+
+    def __init__(self, *arguments: Any, ranks: Together, late: Callable[[], bool], **options: Any):
+        super().__init__(*arguments, **options)
+        self._ranks, self._late, self._first = ranks, late, self.step
+        self._in_blocks, self._most = False, 1
+
+    def _count(self, left: int, guard: InterruptGuard) -> int:
+        count = super()._count(left, guard)
+        over = self._late() and self.step > self._first
+        count, self.over = self._ranks.agree(lambda: self.state.position, count, over)
+        return 0 if guard.requested or self.over else count
+
+
+def _joined(blocks: list[Block]) -> Block:
+    """Return the draws of several calls as those of one."""
+    if len(blocks) < 2:
+        return blocks[0] if blocks else (None, {})
+    xp = namespace(*blocks[0][1].values())
+    stats = {name: xp.concat([block[1][name] for block in blocks], axis=1) for name in blocks[0][1]}
+    if blocks[0][0] is None:
+        return None, stats
+    return xp.concat([block[0] for block in blocks], axis=1), stats
