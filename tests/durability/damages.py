@@ -131,4 +131,5 @@ def damage_often(folder: Path, times: int, seed: int) -> str:
         for i in range(times)
     ]
     some = sum(0 < count < DRAWS for count in kept)
-    return f"{len(kept)} of {times} raised an error that names the file; {some} were cut to their valid draws"
+    refused = f"{len(kept)} of {times} raised an error that names the file"
+    return f"{refused}; {some} were cut to their valid draws"
