@@ -186,8 +186,12 @@ def long_run(name: str, folder: Path, max_seconds: float = 540.0) -> Memory:
         warnings.simplefilter("ignore")
         sampler.sample(2, **options)  # the posterior's own
         before, begin = _resident(), time.perf_counter()
-        run = sampler.start(
-            draws, store=store, max_seconds=max_seconds, **{**options, "progress": None}
+        run = sampler.sample(
+            draws,
+            store=store,
+            max_seconds=max_seconds,
+            **{**options, "progress": None},
+            blocking=False,
         )
         seen: list[tuple[int, float]] = []
         ended = threading.Event()

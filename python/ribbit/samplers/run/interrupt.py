@@ -14,14 +14,13 @@ from types import FrameType
 from typing import Any, Self
 
 from ribbit._arrays.threads import InterruptFlag
-from ribbit._arrays.warning import warnings_to
 from ribbit.protocols import RowGroup
 
-__all__ = ["InterruptGuard", "carrying", "handled_by", "run_handle", "way_on"]
+__all__ = ["InterruptGuard", "carrying", "here", "run_handle", "way_on"]
 
 _INSISTS = 1.0  # seconds after which asking again means: whatever the other ranks do
 
-_here = threading.local()
+here = threading.local()  # its attribute "handle": the RunHandle whose thread this is
 
 
 def way_on(store: Any | None) -> str | None:
@@ -30,19 +29,8 @@ def way_on(store: Any | None) -> str | None:
 
 
 def run_handle() -> Any:
-    """Return the BackgroundRun whose thread this is; None in the foreground."""
-    return getattr(_here, "handle", None)
-
-
-@contextlib.contextmanager
-def handled_by(handle: Any) -> Iterator[None]:
-    """Give a BackgroundRun the guard, the run and the warnings of this thread in the block."""
-    _here.handle = handle
-    try:
-        with warnings_to(handle.warned):
-            yield
-    finally:
-        _here.handle = None
+    """Return the RunHandle whose thread this is; None in any other thread."""
+    return getattr(here, "handle", None)
 
 
 class InterruptGuard:
@@ -66,7 +54,7 @@ class InterruptGuard:
         True while code runs that does not poll the flag (a user's callable): only then does the
         handler raise KeyboardInterrupt, so that bookkeeping is never cut in half.
     asked : bool
-        Whether the one who holds a background run has asked it to stop, who needs no warning.
+        Whether a RunHandle has asked the run to stop, which needs no warning.
     """
 
     def __init__(self, group: RowGroup | None = None) -> None:
