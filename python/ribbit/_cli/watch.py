@@ -11,7 +11,7 @@ import numpy as np
 from ribbit.results.draws import Draws
 from ribbit.results.outcome import divergences
 from ribbit.results.store.folder import writer
-from ribbit.samplers.run.progress_view import format_line
+from ribbit.samplers.run.progress import format_line
 
 __all__ = ["snapshot", "watch"]
 

@@ -40,8 +40,9 @@ from ribbit.samplers.run.elsewhere import elsewhere
 from ribbit.samplers.run.handle import RunHandle
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.options import check_progress, check_resume, same_density, starts
+from ribbit.samplers.run.progress import ProgressOption
 from ribbit.samplers.run.ranks import together
-from ribbit.samplers.run.run import ProgressOption, Run
+from ribbit.samplers.run.run import Run
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.run.until import Converged, Watch, counts
 

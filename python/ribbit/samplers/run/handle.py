@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import math
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from ribbit.errors import RibbitWarning
 from ribbit.results.draws import Draws
 from ribbit.samplers.run.interrupt import here
 from ribbit.samplers.run.options import check_progress
-from ribbit.samplers.run.progress_view import format_line
+from ribbit.samplers.run.progress import LINE_SECONDS, format_line, print_line
 
 if TYPE_CHECKING:
     from ribbit.samplers.run.interrupt import InterruptGuard
@@ -29,7 +28,6 @@ __all__ = ["RunHandle"]
 _PATIENCE = 1.0  # seconds in which the call itself raises what the run raises
 _HEARD = 0.1  # seconds after which a wait notices a signal at the latest
 _LAST = 10.0  # seconds that the end of the process waits for all runs
-_LINE = 5.0  # seconds between lines of progress=True
 
 _alive: set[RunHandle] = set()
 _lock = threading.Lock()
@@ -247,13 +245,13 @@ class RunHandle:
         if callable(self._show):
             self._show(snapshot)
         elif self._show and (
-            now >= self._shown + _LINE
+            now >= self._shown + LINE_SECONDS
             or snapshot["done"] >= snapshot["total"]
             or "stopped" in snapshot
         ):
             self._shown = now
             with contextlib.suppress(Exception):  # a display is worth less than the run
-                print(format_line(snapshot), file=sys.stderr, flush=True)
+                print_line(snapshot)
 
     def _work(self, sample: Callable[..., Draws], options: dict[str, Any]) -> None:
         here.handle = self

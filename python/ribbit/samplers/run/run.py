@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,17 +30,16 @@ from ribbit.samplers.run.elsewhere import Elsewhere
 from ribbit.samplers.run.foresight import Foresight
 from ribbit.samplers.run.growing import GrowingRecord
 from ribbit.samplers.run.interrupt import InterruptGuard, carrying, run_handle, way_on
+from ribbit.samplers.run.progress import Progress, ProgressOption
 from ribbit.samplers.run.ranks import Together
 from ribbit.samplers.run.record import Chunk, Record, Report
 from ribbit.samplers.run.several import Several
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.run.until import Watch
 
-__all__ = ["ProgressOption", "Run"]
+__all__ = ["Run"]
 
 _BLOCK = 1 << 14  # parameters that are looked at together
-
-ProgressOption: TypeAlias = bool | Callable[[dict[str, Any]], object] | None
 
 
 class Transitions(Protocol):
@@ -239,14 +238,12 @@ class Run:
 
         Phases of a call: what may be discarded, what belongs together, what may end the run.
         """
-        from ribbit.samplers.run.progress import open_progress
-
         sampler, state, watch = self.sampler, self.state, self.watch
         first, warmup, calendar = state.step, state.warmup, self.calendar
         store, met = self.store, watch.met  # of a folder that is complete
         end = None if max_seconds is None else self.begin + max_seconds
         ranks = None if self.ranks is None or self.ranks.group is None else self.ranks
-        reporter = open_progress(
+        reporter = Progress(
             progress,
             total=self.total,
             chains=state.position.shape[0],
