@@ -1,5 +1,7 @@
 """sample(..., blocking=False): the same bits in a thread, seen, stopped and waited for."""
 
+import contextlib
+import inspect
 import os
 import pickle
 import signal
@@ -7,7 +9,9 @@ import subprocess
 import sys
 import threading
 import time
+import typing
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,6 +19,7 @@ import pytest
 import ribbit as rb
 from ribbit.errors import ConvergenceWarning
 from ribbit.samplers import HMC
+from ribbit.samplers.run import base, handle
 from tests.support.targets import OPTIONS, Gaussian, Line, equal, posterior, same
 
 # as many draws as there is time for, whose bits are looked at and not where they are
@@ -65,6 +70,35 @@ def test_the_bits_of_sample(name):
     assert run.draws() is draws
     assert not run.running
     assert "ended, Draws(" in repr(run)
+
+
+def test_type_checkers_know_every_option():
+    """The overloads have the options of the function itself."""
+    options = list(inspect.signature(rb.Sampler.sample).parameters)
+    assert options[:2] == ["self", "num_draws"]
+    assert options[-1] == "blocking"
+    assert list(base._Call.__annotations__) == options[2:-1]
+    returns = [one.__annotations__["return"] for one in typing.get_overloads(rb.Sampler.sample)]
+    assert returns == ["Draws", "RunHandle", "Draws | RunHandle"]
+
+
+def test_with_workers_a_folder_a_rule_and_a_start(tmp_path):
+    """Options that begin threads, fits and files of their own."""
+    sampler = hmc()
+    options = {"chains": 2, "seed": 3, "warmup": 10, "max_draws": 60, "progress": False}
+    options |= {"until": rb.Converged(rhat=3.0, ess=10), "init": rb.EnsembleStart(max_steps=20)}
+    whole = sampler.sample(**options)
+    with ThreadPoolExecutor(2) as pool:
+        call = {**options, "executor": pool, "store": tmp_path / "run"}
+        draws = sampler.sample(**call, blocking=False).wait()
+    equal(whole, draws)
+    equal(whole, rb.load(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("blocking", [None, 1, "no"])
+def test_wrong_values_of_blocking(blocking):
+    with pytest.raises(TypeError, match=r"^\[HMC.sample\] expected blocking as a bool"):
+        hmc().sample(5, blocking=blocking)
 
 
 def test_draws_so_far_are_draws(tmp_path):
@@ -344,6 +378,31 @@ def test_the_interpreter_ends_in_order(steps):
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
         assert time.perf_counter() - begun < 60.0
+
+
+def test_the_end_waits_for_all_runs_together(monkeypatch):
+    """Runs that do not end keep the process for one patience, not for one each."""
+    leave = threading.Event()
+
+    class Stuck(Gaussian):
+        def value_and_grad(self, theta, rows=None):
+            leave.wait(60.0)
+            return super().value_and_grad(theta)
+
+    monkeypatch.setattr(handle, "_LAST", 1.0)
+    monkeypatch.setattr(handle, "_PATIENCE", 0.1)
+    options = {"warmup": 0, "init": np.zeros((2, 1)), "blocking": False}
+    targets = [Stuck([1.0]), Stuck([1.0])]
+    runs = [HMC(t, step_size=0.1, num_leapfrog_steps=2).sample(5, **options) for t in targets]
+    begun = time.perf_counter()
+    handle._end_all()
+    assert 0.9 < time.perf_counter() - begun < 1.9
+    assert all(run.running for run in runs)
+    leave.set()
+    for run in runs:
+        with contextlib.suppress(RuntimeError):  # no start yet
+            assert not run.wait().complete
+        assert not run.running
 
 
 def test_the_main_thread_stays_usable():

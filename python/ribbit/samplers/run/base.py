@@ -7,18 +7,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Literal,
-    Self,
-    TypeAlias,
-    TypedDict,
-    Unpack,
-    cast,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict, Unpack, overload
 
 import numpy as np
 
@@ -52,16 +41,14 @@ if TYPE_CHECKING:
 
 __all__ = ["STARTS", "Sampler"]
 
-Info: TypeAlias = dict[str, Array]
-
 _DEFAULT_CHAINS = 4
 
 # What `init` may be instead of positions, by name: rooms above this one fill it.
 STARTS: dict[str, Any] = {}
 
 
-class _Options(TypedDict, total=False):
-    """Options of :meth:`Sampler.sample`, but for `blocking`."""
+class _Call(TypedDict, total=False):
+    """Options of `Sampler.sample` without `blocking`."""
 
     warmup: int | None
     thin: int | None
@@ -112,7 +99,7 @@ class Sampler(ABC):
 
     def __init__(self, density: Density) -> None:
         self._density = density
-        self._marginal: Sampler | None = None
+        self._marginal: Any = None  # this sampler's form for ``target.marginal``
 
     def __repr__(self) -> str:
         knobs = ", ".join(f"{k}={_short(v)}" for k, v in self.settings.items() if v is not None)
@@ -145,7 +132,7 @@ class Sampler(ABC):
     @abstractmethod
     def _advance(
         self, state: Any, num_steps: int, guard: InterruptGuard | None
-    ) -> tuple[AnyState, Info]:
+    ) -> tuple[AnyState, dict[str, Array]]:
         """Make steps; a pure function of `state`."""
 
     @property
@@ -159,7 +146,7 @@ class Sampler(ABC):
         stops: npt.NDArray[np.int64],
         kept: npt.NDArray[Any] | None,
         guard: InterruptGuard | None,
-    ) -> tuple[AnyState, Info] | None:
+    ) -> tuple[AnyState, dict[str, Array]] | None:
         """Make the steps up to the last of `stops` (K,), each the step of a draw after warmup.
 
         Or every step of warmup from the next one on; None of `kept`: no position is. Fills kept
@@ -171,21 +158,18 @@ class Sampler(ABC):
 
     @overload
     def sample(
-        self,
-        num_draws: int | None = None,
-        *,
-        blocking: Literal[True] = True,
-        **options: Unpack[_Options],
+        self, num_draws: int | None = None, *, blocking: Literal[True] = True, **more: Unpack[_Call]
     ) -> Draws: ...
 
     @overload
     def sample(
-        self,
-        num_draws: int | None = None,
-        *,
-        blocking: Literal[False],
-        **options: Unpack[_Options],
+        self, num_draws: int | None = None, *, blocking: Literal[False], **more: Unpack[_Call]
     ) -> RunHandle: ...
+
+    @overload
+    def sample(
+        self, num_draws: int | None = None, *, blocking: bool, **more: Unpack[_Call]
+    ) -> Draws | RunHandle: ...
 
     def sample(
         self,
@@ -238,7 +222,8 @@ class Sampler(ABC):
             left. `seed` and `warmup` are ignored, `chains` and `init` are errors. Returns only the
             new draws.
         progress : bool or callable, optional
-            None shows progress of long runs, True always, False never. A callable gets a dict.
+            None shows progress of long runs, True always, False never. A callable gets a dict at
+            most five times a second and at the end; :doc:`/guide/long_runs` lists its keys.
         predict_at : array or tuple (x, y), optional
             Collect predictions at these inputs while sampling, in ``draws.prediction``.
         save_draws : bool
@@ -299,7 +284,8 @@ class Sampler(ABC):
             return handle._begin(type(self).__name__, self._density.target, self.sample, call)
         inner = self._sampler_of(resume)
         if inner is not self:
-            return inner.sample(**call, blocking=True)
+            draws: Draws = inner.sample(**call)
+            return draws
         with together(name, self._density.group) as ranks:
             first, num_draws = counts(name, num_draws, until, max_draws)
             thin = self._default_thin if thin is None else thin
@@ -469,10 +455,10 @@ class Sampler(ABC):
         A state to go on from says itself which of the two it belongs to.
         """
         state = resume.state if isinstance(resume, Draws) else resume
-        inner = self._marginal
+        inner: Self | None = self._marginal
         if inner is None or (state is not None and not same_density(inner._density, state)):
             return self
-        return cast("Self", inner)
+        return inner
 
     def _found(self, state: Any, resume: Any) -> dict[str, Any]:
         """Return settings that a run has beside its sampler's: found when its state was made."""

@@ -66,18 +66,14 @@ class RunHandle:
     ) -> Self:
         """Run ``sample(**options)`` of the sampler `name`, such as "HMC", in a thread."""
         if getattr(target, "group", None) is not None:
-            raise ValueError(
-                f"[{name}.sample] expected blocking=True for a target with group=, got False: "
-                "call sample on every rank"
-            )
+            raise ValueError(f"[{name}.sample] blocking must be True if the target has a group")
+        check_progress(f"{name}.sample", options["progress"])
         self._name, self._target, self._pid = name, target, os.getpid()
-        self._show = options["progress"]
-        check_progress(f"{name}.sample", self._show)
+        self._show, self._asked = options["progress"], False
         self._guard: InterruptGuard | None = None
         self._run: Run | None = None
         self._snapshot: dict[str, Any] = {}
         self._warnings: list[tuple[str, type[RibbitWarning]]] = []
-        self._asked = False
         self._result: Draws | None = None
         self._error: BaseException | None = None
         self._begun, self._done = threading.Event(), threading.Event()
@@ -88,8 +84,8 @@ class RunHandle:
             for other in _alive:
                 if other._target is target:
                     raise ValueError(
-                        f"[{name}.sample] this target has a run in a thread already: {other}. Call "
-                        "its wait() or stop() first."
+                        f"[{name}.sample] this target has a run in a thread already. Call its "
+                        f"wait() or stop() first: {other}"
                     )
             thread.start()
             _alive.add(self)
@@ -109,18 +105,9 @@ class RunHandle:
 
         "phase" is also "starting", with "total" None, before the run has a start.
         """
-        found: dict[str, Any] = {
-            "title": self._name,
-            "phase": "starting",
-            "done": 0,
-            "total": None,
-            "draws": 0,
-            "elapsed": time.perf_counter() - self._started,
-            "eta": None,
-            **self._snapshot,
-            "running": self.running,
-        }
-        run = self._run
+        elapsed, run = time.perf_counter() - self._started, self._run
+        found = {"title": self._name, "phase": "starting", "done": 0, "total": None, "draws": 0}
+        found |= {"elapsed": elapsed, "eta": None, **self._snapshot, "running": self.running}
         if run is not None and found["phase"] != "fitting":
             state = run.state
             found["done"], found["draws"] = state.step - run.first, run.kept
@@ -147,12 +134,9 @@ class RunHandle:
             The exception of a run that ended before it had any draws.
         """
         self._refuse_a_fork("draws")
-        if self.running:
-            if self._run is None:
-                raise RuntimeError(
-                    "[RunHandle.draws] the run still finds its start and has no draws. Call "
-                    "draws() again later."
-                )
+        if self.running and self._run is None:
+            raise RuntimeError("[RunHandle.draws] the run still finds its start. Ask again later.")
+        if self.running and self._run is not None:
             return self._run.snapshot()
         found = getattr(self._error, "draws", None) if self._result is None else self._result
         return found if isinstance(found, Draws) else self._raise()
@@ -217,10 +201,11 @@ class RunHandle:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._ask()
-        self._ended(None)
         if kind is None:
-            self.wait()
+            self.stop()
+        elif self._pid == os.getpid():
+            self._ask()
+            self._ended(None)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("[RunHandle] a run stays in its process. Pickle the draws of wait().")
@@ -244,11 +229,9 @@ class RunHandle:
         self._snapshot, now = snapshot, time.perf_counter()
         if callable(self._show):
             self._show(snapshot)
-        elif self._show and (
-            now >= self._shown + LINE_SECONDS
-            or snapshot["done"] >= snapshot["total"]
-            or "stopped" in snapshot
-        ):
+            return
+        ends = snapshot["done"] >= snapshot["total"] or "stopped" in snapshot
+        if self._show and (ends or now >= self._shown + LINE_SECONDS):
             self._shown = now
             with contextlib.suppress(Exception):  # a display is worth less than the run
                 print_line(snapshot)
@@ -279,10 +262,9 @@ class RunHandle:
         when that wait ends.
         """
         end = math.inf if timeout is None else time.monotonic() + timeout
-        while not self._done.wait(max(0.0, min(_HEARD, end - time.monotonic()))):
-            if time.monotonic() >= end:
-                return self._done.is_set()
-        return True
+        while (left := end - time.monotonic()) > 0.0 and not self._done.wait(min(_HEARD, left)):
+            pass
+        return self._done.is_set()
 
     def _wait(self, method: str, timeout: float | None) -> Draws:
         self._refuse_a_fork(method)
@@ -306,18 +288,14 @@ class RunHandle:
 
     def _raise(self) -> NoReturn:
         if self._asked and self._run is None and isinstance(self._error, KeyboardInterrupt):
-            raise RuntimeError(
-                "[RunHandle] the run was stopped before it had a start, so there are no draws. "
-                "Start it again."
-            )
+            raise RuntimeError("[RunHandle] the run was stopped before its start: no draws.")
         assert self._error is not None
         raise self._error
 
     def _refuse_a_fork(self, method: str) -> None:
         if self._pid != os.getpid():
             raise RuntimeError(
-                f"[RunHandle.{method}] the run is in the process that this one was forked from. "
-                "Take its draws there."
+                f"[RunHandle.{method}] the run is in the process that this one was forked from"
             )
 
 

@@ -16,21 +16,21 @@ from typing import Any, Self
 from ribbit._arrays.threads import InterruptFlag
 from ribbit.protocols import RowGroup
 
-__all__ = ["InterruptGuard", "carrying", "here", "run_handle", "way_on"]
+__all__ = ["InterruptGuard", "carrying", "here", "way_on"]
 
 _INSISTS = 1.0  # seconds after which asking again means: whatever the other ranks do
 
-here = threading.local()  # its attribute "handle": the RunHandle whose thread this is
+
+class _Here(threading.local):
+    handle: Any = None  # the RunHandle whose thread this is
+
+
+here = _Here()
 
 
 def way_on(store: Any | None) -> str | None:
     """Say how to resume a run in a folder; None for one in memory."""
     return None if store is None else f"the same call resumes, with store={str(store.folder)!r}"
-
-
-def run_handle() -> Any:
-    """Return the RunHandle whose thread this is; None in any other thread."""
-    return getattr(here, "handle", None)
 
 
 class InterruptGuard:
@@ -78,9 +78,8 @@ class InterruptGuard:
             raise KeyboardInterrupt
 
     def __enter__(self) -> Self:
-        handle = run_handle()
-        if handle is not None:
-            handle.opened(self)
+        if here.handle is not None:
+            here.handle.opened(self)
         if threading.current_thread() is threading.main_thread():
             old = signal.getsignal(signal.SIGINT)
             if callable(old) or old == signal.SIG_DFL:

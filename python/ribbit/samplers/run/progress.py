@@ -62,7 +62,7 @@ class Progress:
         self._due = self._started + (0.0 if self._sink is None else self._sink.delay)
         self._sums = {name: np.zeros(chains) for name in _SUMMED}
         self._phase_steps = 0
-        self._buffers: dict[str, npt.NDArray[Any]] = {}  # (_BUFFER, C) each
+        self._buffers: list[tuple[str, npt.NDArray[Any]]] = []  # (_BUFFER, C) each
         self._filled = 0  # rows of the buffers that wait to be summed
         self._last: Mapping[str, Any] = {}
         self._gradients: float | None = None
@@ -93,33 +93,30 @@ class Progress:
         self._gradients = gradients
         if stats is not None:
             if not self._last:
-                for name in _SUMMED:
-                    if name in stats:
-                        kind = np.asarray(stats[name]).dtype
-                        self._buffers[name] = np.zeros((_BUFFER, self.chains), kind)
+                kinds = {name: np.asarray(stats[name]).dtype for name in _SUMMED if name in stats}
+                shape = _BUFFER, self.chains
+                self._buffers = [(name, np.zeros(shape, kind)) for name, kind in kinds.items()]
             # Copied, not kept: keeping every array of a step alive costs its reuse by NumPy.
             row, self._last = self._filled, stats
-            for name, rows in self._buffers.items():
+            for name, rows in self._buffers:
                 rows[row] = stats[name]
                 if steps != 1 and name == "n_steps":  # several in one call: each like the last
                     rows[row] *= steps
             self._filled = row + 1
             if done == self.warmup or row + 1 == _BUFFER:
                 self._fold()
-            if done == self.warmup:  # sums of a phase start again
-                self._sums["acceptance_rate"][:] = self._sums["diverging"][:] = 0.0
-                self._phase_steps = 0
+                if done == self.warmup:  # sums of a phase start again
+                    self._sums["acceptance_rate"][:] = self._sums["diverging"][:] = 0.0
+                    self._phase_steps = 0
         if time.perf_counter() >= self._due:
             self._refresh(self._sink)
 
     def close(self, *, silent: bool = False) -> None:
         """Show the last state, unless `silent`, and free the terminal; once."""
-        if self._closed:
-            return
-        self._closed = True
-        if self._sink is not None and not silent and (self._shown or self._sink.shows_end):
+        first, self._closed = not self._closed, True
+        if first and self._sink and not silent and (self._shown or self._sink.shows_end):
             self._ask(self._sink.show, self.snapshot())
-        if self._sink is not None:
+        if first and self._sink:
             self._ask(self._sink.end)
 
     def snapshot(self) -> dict[str, Any]:
@@ -135,18 +132,11 @@ class Progress:
         if gradients is None:
             sums = self._sums["n_steps"]
             gradients = float(sums.sum()) if "n_steps" in last else float(done * self.chains)
-        result: dict[str, Any] = {
-            "title": self.title,
-            "phase": "fitting" if self.fit else "warmup" if done < self.warmup else "sampling",
-            "done": done,
-            "total": self.total,
-            "warmup": self.warmup,
-            "chains": self.chains,
-            "draws": max(0, done - self.warmup) // self.thin,
-            "elapsed": elapsed,
-            "eta": eta,
-            "gradients_per_second": gradients * rate,
-        }
+        phase = "fitting" if self.fit else "warmup" if done < self.warmup else "sampling"
+        result = {"title": self.title, "phase": phase, "done": done, "total": self.total}
+        result |= {"warmup": self.warmup, "chains": self.chains, "elapsed": elapsed, "eta": eta}
+        result["draws"] = max(0, done - self.warmup) // self.thin
+        result["gradients_per_second"] = gradients * rate
         if "acceptance_rate" in last:
             mean = self._sums["acceptance_rate"] / max(self._phase_steps, 1)
             result["acceptance_rate"] = mean.tolist()
@@ -163,7 +153,7 @@ class Progress:
     def _fold(self) -> None:
         """Add the buffered steps to the sums."""
         count, self._filled = self._filled, 0
-        for name, rows in self._buffers.items():
+        for name, rows in self._buffers if count else ():
             self._sums[name] += rows[:count].sum(axis=0, dtype=np.float64)
         self._phase_steps += count
 

@@ -29,7 +29,7 @@ from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.elsewhere import Elsewhere
 from ribbit.samplers.run.foresight import Foresight
 from ribbit.samplers.run.growing import GrowingRecord
-from ribbit.samplers.run.interrupt import InterruptGuard, carrying, run_handle, way_on
+from ribbit.samplers.run.interrupt import InterruptGuard, carrying, here, way_on
 from ribbit.samplers.run.progress import Progress, ProgressOption
 from ribbit.samplers.run.ranks import Together
 from ribbit.samplers.run.record import Chunk, Record, Report
@@ -216,9 +216,8 @@ class Run:
         max_seconds: float | None,
     ) -> Draws:
         """Run, and pack what there is; an exception carries that too."""
-        handle = run_handle()
-        if handle is not None:
-            handle.begun(self)
+        if here.handle is not None:
+            here.handle.begun(self)
         with carrying(name, "draws", self._done):
             if self.store is None:
                 self.loop(name, guard, progress, max_seconds)
