@@ -81,12 +81,12 @@ def test_the_argument_of_a_fit_is_named(fit: str, name: str) -> None:
         assert str(caught.value).startswith(f"[{fit}.fit] expected {name}"), str(caught.value)
 
 
-def test_the_argument_of_a_background_run_is_named() -> None:
+def test_the_argument_of_a_run_in_a_thread_is_named() -> None:
     hmc = SAMPLERS["HMC"]
-    with pytest.raises(TypeError, match=r"^\[HMC.start\] expected progress as bool, callable"):
-        hmc.start(3, progress="yes")
+    with pytest.raises(TypeError, match=r"^\[HMC.sample\] expected progress as bool, callable"):
+        hmc.sample(3, progress="yes", blocking=False)
     with pytest.raises(TypeError, match=r"^\[HMC.sample\] expected resume as Draws or a state"):
-        hmc.start(3, resume="folder")
+        hmc.sample(3, resume="folder", blocking=False)
 
 
 def test_a_group_is_named() -> None:

@@ -57,10 +57,10 @@ def test_a_prediction_needs_draws():
         rb.Prediction(TARGET, X)
 
 
-def test_a_run_is_started_by_a_sampler():
+def test_a_handle_is_made_by_a_sampler():
     for arguments in ((), ("HMC", TARGET, False)):
-        with pytest.raises(TypeError, match=r"^\[BackgroundRun\] runs are made by sampler.start"):
-            rb.BackgroundRun(*arguments)
+        with pytest.raises(TypeError, match=r"^\[RunHandle\] handles are made by sample"):
+            rb.RunHandle(*arguments)
 
 
 REPEATED = np.broadcast_to(0.0, (10**9, X.shape[1]))

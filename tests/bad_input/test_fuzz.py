@@ -52,7 +52,7 @@ def test_right_arguments_pass(name):
 # protocols, errors, and what takes no argument.
 NOT_CALLED = {
     *("Draws", "DropoutFit", "EnsembleFit", "Prediction", "State", "StochasticState", "Trajectory"),
-    *("MicrocanonicalState", "SWAGFit", "LaplaceFit", "BackgroundRun", "DiscretizationBias"),
+    *("MicrocanonicalState", "SWAGFit", "LaplaceFit", "RunHandle", "DiscretizationBias"),
     *("Likelihood", "Prior", "Sampler", "ScalePrior", "Scaler"),
     *("Bernoulli", "Categorical", "Poisson", "constant"),
     *("Affine", "Flatten", "GlobalAvgPool2D", "show_versions", "energy_efficiency"),

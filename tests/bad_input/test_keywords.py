@@ -35,7 +35,9 @@ CASES = {
     "[HMC.sample] unknown epsilon=: use step_size= in HMC(...)": (
         lambda: HMC.sample(10, epsilon=0.1)
     ),
-    "[HMC.start] unknown n_chains=: use chains=": lambda: HMC.start(10, n_chains=2),
+    "[HMC.sample] unknown n_chains=: use chains=": lambda: HMC.sample(
+        10, n_chains=2, blocking=False
+    ),
     "[HMC.init] unknown random_state=: use seed=": (
         lambda: HMC.init(np.zeros(TARGET.dim), random_state=1)
     ),

@@ -492,7 +492,7 @@ def test_a_wish_to_stop_on_one_rank_stops_all_at_the_same_step(
 REFUSED: dict[str, Callable[[rb.Posterior], Any]] = {
     "subset": lambda t: t.subset([0, 1]),
     "executor": lambda t: rb.HMC(t).sample(2, executor=object()),
-    "start": lambda t: rb.HMC(t).start(2),
+    "blocking": lambda t: rb.HMC(t).sample(2, blocking=False),
     "init": lambda t: rb.HMC(t).sample(2, init="ensemble"),
     "until and store": lambda t: rb.HMC(t).sample(until=rb.Converged(), store="nowhere"),
 }

@@ -121,7 +121,7 @@ def c_library(run: Run, sampler: rb.Sampler) -> Any:
 def background(run: Run, sampler: rb.Sampler) -> Any:
     """Return draws of a run in the background."""
     call = dict(run.call)
-    return sampler.start(call.pop("num"), **call).wait()
+    return sampler.sample(call.pop("num"), **call, blocking=False).wait()
 
 
 WAYS: dict[str, Callable[[Run, rb.Sampler], Any]] = {

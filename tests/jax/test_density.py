@@ -141,7 +141,7 @@ def test_resume_and_threads_of_runs() -> None:
     half = nuts.sample(20, **options)
     rest = nuts.sample(20, resume=half, progress=False)
     np.testing.assert_array_equal(whole.positions[:, 20:], rest.positions)
-    run = nuts.start(40, warmup=50, seed=1, chains=2)
+    run = nuts.sample(40, warmup=50, seed=1, chains=2, blocking=False)
     np.testing.assert_array_equal(run.wait().positions, whole.positions)
 
 

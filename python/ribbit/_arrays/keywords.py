@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import Any, NoReturn
 
-__all__ = ["ATTRIBUTES", "VALUES", "advice", "bound", "explain"]
+__all__ = ["ATTRIBUTES", "VALUES", "advice", "explain"]
 
 # Names here, each with the names that other libraries, or other functions here, have for it. Case,
 # underscores, "num_" or "n_" in front and "_rate" or "_prob" at the end do not count.
@@ -211,27 +211,11 @@ def _explained(function: FunctionType) -> Callable[..., Any]:
     return call
 
 
-def bound(method: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> None:
-    """Raise an error, under another method's `name`, if a later call of a method would fail."""
-    try:
-        inspect.signature(method).bind(*args, **kwargs)
-        return
-    except TypeError:
-        pass
-    _refuse(method.__func__, True, (method.__self__, *args), kwargs, name)
-
-
-def _refuse(
-    function: Any,
-    method: bool,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    name: str | None = None,
-) -> NoReturn:
+def _refuse(function: Any, method: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
     """Raise TypeError for the arguments of a call that Python has refused."""
     cls = type(args[0]) if method and args else None
     order = getattr(cls, "_order", "")
-    name = name or function.__name__
+    name = function.__name__
     title = name if cls is None else cls.__name__
     if cls is not None and name != "__init__":
         title += f".{name}"
@@ -304,7 +288,7 @@ def _plain(name: str) -> str:
 
 def _elsewhere(cls: type | None, name: str) -> dict[str, str]:
     """Return arguments of the constructor and the main method of what runs, with their places."""
-    runs = hasattr(cls, "start") or hasattr(cls, "fit")
+    runs = hasattr(cls, "step") or hasattr(cls, "fit")
     if not (cls and runs and name in ("__init__", "sample", "fit", "init", "step")):
         return {}
     main = {"fit": "fit(...)", "sample": "sample(...)", "__init__": f"{cls.__name__}(...)"}

@@ -10,7 +10,7 @@ import numpy as np
 
 from ribbit.results.draws import Draws
 from ribbit.results.outcome import divergences
-from ribbit.samplers.run.progress_view import format_line
+from ribbit.samplers.run.progress import format_line
 from ribbit.store import writer
 
 __all__ = ["snapshot", "watch"]

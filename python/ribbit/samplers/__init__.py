@@ -13,8 +13,8 @@ from ribbit.samplers.mcmc.leapfrog import Trajectory, leapfrog
 from ribbit.samplers.mcmc.mclmc import MCLMC
 from ribbit.samplers.mcmc.metropolis import metropolis
 from ribbit.samplers.mcmc.nuts import NUTS
-from ribbit.samplers.run.background import BackgroundRun
 from ribbit.samplers.run.base import STARTS, Sampler
+from ribbit.samplers.run.handle import RunHandle
 from ribbit.samplers.run.until import Converged
 from ribbit.samplers.sgmcmc.baoab import BAOAB
 from ribbit.samplers.sgmcmc.sghmc import SGHMC
@@ -29,13 +29,13 @@ __all__ = [
     "SGHMC",
     "SGLD",
     "SWAG",
-    "BackgroundRun",
     "Converged",
     "DeepEnsemble",
     "EnsembleStart",
     "LaplaceApproximation",
     "MCDropout",
     "MicrocanonicalState",
+    "RunHandle",
     "Sampler",
     "State",
     "StochasticState",

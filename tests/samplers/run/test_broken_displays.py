@@ -48,11 +48,8 @@ def hmc():
 @pytest.fixture
 def _eager(monkeypatch):
     """Every step asks the display."""
-    for name in ("_LOG_INTERVAL", "_COST_FACTOR"):
+    for name in ("LINE_SECONDS", "_INTERVAL", "_COST_FACTOR"):
         monkeypatch.setattr(progress, name, 0.0)
-    monkeypatch.setattr(progress._LogSink, "interval", 0.0)
-    monkeypatch.setattr(progress._LogSink, "delay", 0.0)
-    monkeypatch.setattr(progress._TerminalSink, "interval", 0.0)
 
 
 @pytest.mark.usefixtures("_eager")

@@ -248,8 +248,10 @@ def test_a_handler_of_the_user_stays():
 
 RUNS = {
     "sample": lambda note: HMC(posterior(), **OPTIONS["fixed"]).sample(2, warmup=0, progress=note),
-    "start": lambda note: (
-        HMC(posterior(), **OPTIONS["fixed"]).start(2, warmup=0, progress=note).wait()
+    "sample in a thread": lambda note: (
+        HMC(posterior(), **OPTIONS["fixed"])
+        .sample(2, warmup=0, progress=note, blocking=False)
+        .wait()
     ),
     "fit": lambda note: FITS["BBB"](batch_size=5).fit(2, progress=note),
 }

@@ -14,8 +14,7 @@ import ribbit as rb
 from ribbit import datasets
 from ribbit.samplers.mcmc.hmc import HMC
 from ribbit.samplers.run import progress
-from ribbit.samplers.run.progress import open_progress
-from ribbit.samplers.run.progress_view import format_line, render_table
+from ribbit.samplers.run.progress import Progress, format_line, render_table
 
 
 class Terminal(io.StringIO):
@@ -50,7 +49,7 @@ def small_target():
 def test_counts_and_phases(monkeypatch):
     clock = Clock(monkeypatch)
     seen = []
-    with open_progress(seen.append, total=10, chains=2, warmup=4, thin=2, title="HMC") as bar:
+    with Progress(seen.append, total=10, chains=2, warmup=4, thin=2, title="HMC") as bar:
         for i in range(10):
             clock.now += 1.0
             warm = i < 4
@@ -83,7 +82,7 @@ def test_counts_and_phases(monkeypatch):
 def test_rate_limit(monkeypatch):
     clock = Clock(monkeypatch)
     seen = []
-    with open_progress(seen.append, total=1000, chains=2) as bar:
+    with Progress(seen.append, total=1000, chains=2) as bar:
         for i in range(1000):
             clock.now += 0.01
             bar.update(i + 1, stats())
@@ -101,7 +100,7 @@ def test_slow_refreshes_become_rare(monkeypatch):
         clock.now += 0.04
         calls.append(snapshot)
 
-    bar = open_progress(slow, total=10_000, chains=1)
+    bar = Progress(slow, total=10_000, chains=1)
     begin = clock.now
     for i in range(10_000):
         clock.now += 0.1
@@ -113,7 +112,7 @@ def test_slow_refreshes_become_rare(monkeypatch):
 def test_every_step_counts_once(monkeypatch):
     """Across the edges of the buffer, and although the arrays of a step are used again."""
     Clock(monkeypatch)
-    bar = open_progress(None, total=10**6, chains=2)
+    bar = Progress(None, total=10**6, chains=2)
     one = stats()
     for i in range(5000):
         one["acceptance_rate"][:] = i
@@ -129,7 +128,7 @@ def test_every_step_counts_once(monkeypatch):
 def test_eta_follows_the_present_rate(monkeypatch):
     clock = Clock(monkeypatch)
     seen = []
-    bar = open_progress(seen.append, total=120, chains=1)
+    bar = Progress(seen.append, total=120, chains=1)
     for i in range(100):
         clock.now += 10.0 if i < 20 else 1.0  # the first steps are slow
         bar.update(i + 1)
@@ -141,7 +140,7 @@ def test_silence(monkeypatch, capsys, option):
     """False never speaks; None does not speak of a run of no time, in a log or a terminal."""
     for stream in (io.StringIO(), Terminal()):
         monkeypatch.setattr(sys, "stderr", stream)
-        with open_progress(option, total=5, chains=2) as bar:
+        with Progress(option, total=5, chains=2) as bar:
             for i in range(5):
                 bar.update(i + 1, stats())
         assert stream.getvalue() == ""
@@ -152,7 +151,7 @@ def test_lines_in_a_log(monkeypatch):
     clock = Clock(monkeypatch)
     log = io.StringIO()
     monkeypatch.setattr(sys, "stderr", log)
-    with open_progress(None, total=12, chains=2, warmup=4) as bar:
+    with Progress(None, total=12, chains=2, warmup=4) as bar:
         for i in range(12):
             clock.now += 1.0
             bar.update(i + 1, stats(diverging=i == 9))
@@ -169,7 +168,7 @@ def test_lines_in_a_log(monkeypatch):
 def test_line_at_the_end_when_asked_for(monkeypatch):
     log = io.StringIO()
     monkeypatch.setattr(sys, "stderr", log)
-    with open_progress(True, total=1, chains=1) as bar:
+    with Progress(True, total=1, chains=1) as bar:
         bar.update(1, stats(1))
     assert len(log.getvalue().splitlines()) == 1
 
@@ -182,7 +181,7 @@ def test_table_in_a_terminal(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "120")
     threads = threading.active_count()
-    with open_progress(None, total=6, chains=2, warmup=4) as bar:
+    with Progress(None, total=6, chains=2, warmup=4) as bar:
         for i in range(6):
             clock.now += 0.6
             bar.update(i + 1, stats(diverging=i == 5))
@@ -201,7 +200,7 @@ def test_lines_in_a_terminal_without_rich(monkeypatch):
     for name in [m for m in sys.modules if m.split(".")[0] == "rich"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "rich", None)
-    with open_progress(None, total=4, chains=1) as bar:
+    with Progress(None, total=4, chains=1) as bar:
         for i in range(4):
             clock.now += 1.0
             bar.update(i + 1, stats(1))
@@ -211,9 +210,7 @@ def test_lines_in_a_terminal_without_rich(monkeypatch):
 
 def test_many_chains_are_summed_up():
     console = pytest.importorskip("rich.console")
-    bar = progress.Progress(
-        progress._LogSink(eager=False), total=10, chains=40, warmup=0, thin=1, title="HMC"
-    )
+    bar = Progress(None, total=10, chains=40, warmup=0, thin=1, title="HMC")
     bar.update(1, stats(40, diverging=True))
     snapshot = bar.snapshot()
     out = console.Console(file=io.StringIO(), width=120)
@@ -229,7 +226,7 @@ def ended(monkeypatch, option, stream, reason):
     """What is shown of a run that ends at step 4 of 10."""
     clock = Clock(monkeypatch)
     monkeypatch.setattr(sys, "stderr", stream)
-    with open_progress(option, total=10, chains=2) as bar:
+    with Progress(option, total=10, chains=2) as bar:
         for i in range(4):
             clock.now += 1.0
             bar.update(i + 1, stats())
@@ -355,8 +352,8 @@ def test_an_error_inside_ends_the_display_quietly(monkeypatch):
 
     def run():
         with (
-            open_progress(True, total=5, chains=1) as bar,
-            open_progress(seen.append, total=5, chains=1) as other,
+            Progress(True, total=5, chains=1) as bar,
+            Progress(seen.append, total=5, chains=1) as other,
         ):
             for i in range(2):
                 clock.now += 5.0
@@ -392,7 +389,7 @@ def test_draws_do_not_depend_on_it(capsys):
 
 def test_update_costs_next_to_nothing():
     """Under 20 us even on a loaded machine; about 1 us on a free one. Control: a real refresh."""
-    bar = open_progress(None, total=10**6, chains=4)
+    bar = Progress(None, total=10**6, chains=4)
     one = stats(4)
     begin = time.perf_counter()
     for i in range(20_000):

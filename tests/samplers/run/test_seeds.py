@@ -96,9 +96,9 @@ def test_a_run_records_the_integer_that_repeats_it() -> None:
     assert entropy[0] != entropy[1]
 
 
-def test_a_background_run_advances_a_generator_when_it_begins() -> None:
+def test_a_run_in_a_thread_advances_a_generator_when_it_begins() -> None:
     given = np.random.default_rng(5)
-    run = HMC.start(4, seed=given, **RUN)
+    run = HMC.sample(4, seed=given, **RUN, blocking=False)
     state = given.bit_generator.state
     assert state != np.random.default_rng(5).bit_generator.state
     assert run.wait().settings["seed"] == checks.seed("f", np.random.default_rng(5))

@@ -95,11 +95,11 @@ def test_the_same_draws_are_saved_and_judged(tmp_path: Path) -> None:
 
 
 def test_stopped_runs_go_on_with_the_bits_of_whole_ones() -> None:
-    """Each in its own background thread, asked to stop by another while native code runs."""
+    """Each in its own thread, asked to stop by another while native code runs."""
 
     def task(i: int) -> np.ndarray:
         sampler = rb.HMC(target(), step_size=0.01, num_leapfrog_steps=8)
-        run = sampler.start(10**6, chains=2, seed=i, warmup=0, max_seconds=120.0)
+        run = sampler.sample(10**6, chains=2, seed=i, warmup=0, max_seconds=120.0, blocking=False)
         while run.progress["draws"] < 5:
             time.sleep(0.001)
         return run.stop().positions

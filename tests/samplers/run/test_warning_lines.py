@@ -26,15 +26,15 @@ def sample(**more):
     return STUCK.sample(12, warmup=0, chains=2, seed=0, progress=False, **more)
 
 
-def wait_for_a_background_run():
-    run = STUCK.start(12, warmup=0, chains=2, seed=0)
+def wait_for_a_run_in_a_thread():
+    run = STUCK.sample(12, warmup=0, chains=2, seed=0, blocking=False)
     return run.wait()
 
 
 CALLS = {
     "sample": sample,
     "a run on an executor": lambda: sample(executor=lambda: ThreadPoolExecutor(2)),
-    "a background run": wait_for_a_background_run,
+    "a run in a thread": wait_for_a_run_in_a_thread,
     "BBB": lambda: rb.BBB(TARGET, schedule=rb.schedules.cosine(3)).fit(20, **FIT),
     "MCDropout": lambda: rb.MCDropout(
         rb.Posterior(

@@ -75,7 +75,7 @@ def build(folder: Path) -> dict[str, Any]:
     made["Thinned"] = hmc.sample(2, thin=2, **short)
     made["Stored"] = hmc.sample(4, store=str(folder / "run"), **short)
     made["Reopened"] = rb.load(folder / "run")
-    made["BackgroundRun"] = hmc.start(2, **short)
+    made["RunHandle"] = hmc.sample(2, **short, blocking=False)
     made["Joined"] = rb.concatenate(
         [made["Draws"], hmc.sample(8, **{**short, "chains": [4, 5]})], axis="chains"
     )

@@ -433,7 +433,7 @@ def _use(result: Any) -> None:
     repr(result)
     kind, short = type(result).__name__, {"seed": 0, "progress": False}
     x = np.linspace(-1.0, 1.0, 24).reshape(12, 2)
-    if kind == "BackgroundRun":
+    if kind == "RunHandle":
         result.stop()
     elif kind.startswith("BNN"):
         result.fit(x, (x[:, 0] > 0).astype(int)).predict(x)

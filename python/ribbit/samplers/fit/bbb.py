@@ -27,8 +27,8 @@ from ribbit.samplers.fit.training import (
 )
 from ribbit.samplers.run import options
 from ribbit.samplers.run.interrupt import InterruptGuard
+from ribbit.samplers.run.progress import ProgressOption
 from ribbit.samplers.run.ranks import Together, together
-from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
 from ribbit.store import Store
 

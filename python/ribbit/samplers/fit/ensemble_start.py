@@ -22,8 +22,7 @@ from ribbit.results.fits import EnsembleFit
 from ribbit.samplers.fit.members import Climb, Members
 from ribbit.samplers.run import options
 from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.progress import open_progress
-from ribbit.samplers.run.run import ProgressOption
+from ribbit.samplers.run.progress import Progress, ProgressOption
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.run.workers import Call, Workers
 
@@ -236,7 +235,7 @@ class EnsembleStart:
         end = None if max_seconds is None else time.perf_counter() + max_seconds
         how = self if self.finish is not None else dataclasses.replace(self, finish=finish)
         fit = Members(function, how, target, seed)
-        with open_progress(
+        with Progress(
             progress,
             total=self.max_steps + fit.last,
             chains=len(ids),

@@ -26,8 +26,8 @@ from ribbit.samplers.fit.training import as_position, begin, epochs_of, fitting,
 from ribbit.samplers.run import options
 from ribbit.samplers.run.interrupt import InterruptGuard, carrying, way_on
 from ribbit.samplers.run.options import check_progress
+from ribbit.samplers.run.progress import ProgressOption
 from ribbit.samplers.run.ranks import Together, together
-from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.stepper import Stepper

@@ -24,8 +24,8 @@ from ribbit.samplers.fit.training import (
     warn_of_end,
 )
 from ribbit.samplers.run import options
+from ribbit.samplers.run.progress import ProgressOption
 from ribbit.samplers.run.ranks import together
-from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.stepper import Stepper

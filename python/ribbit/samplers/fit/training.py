@@ -26,8 +26,8 @@ from ribbit.samplers.fit.stored import FitStore, FollowedFit, fit_store
 from ribbit.samplers.run.elsewhere import Elsewhere
 from ribbit.samplers.run.interrupt import InterruptGuard, carrying, way_on
 from ribbit.samplers.run.options import check_progress, starts
+from ribbit.samplers.run.progress import Progress, ProgressOption
 from ribbit.samplers.run.ranks import Together
-from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.stepper import Stepper
 from ribbit.schedules import Schedule
@@ -438,8 +438,6 @@ def run_epochs(
     bool
         False after Ctrl-C, with a warning.
     """
-    from ribbit.samplers.run.progress import open_progress
-
     step, end = first if at is None else at, (first // batches + epochs) * batches
     begun = step
     size = CallSize()
@@ -453,9 +451,7 @@ def run_epochs(
 
     with (
         carrying(function, "fit", done),
-        open_progress(
-            progress, total=end - begun, chains=members, title=title, fit=True
-        ) as reporter,
+        Progress(progress, total=end - begun, chains=members, title=title, fit=True) as reporter,
         contextlib.nullcontext() if written is None else written.finishing_with(packed),
     ):
         while step < end and not guard.requested:

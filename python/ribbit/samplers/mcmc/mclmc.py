@@ -22,7 +22,7 @@ from ribbit.samplers.mcmc.starting import Evaluated
 from ribbit.samplers.run import options
 from ribbit.samplers.run.base import Sampler
 from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.run import ProgressOption
+from ribbit.samplers.run.progress import ProgressOption
 from ribbit.samplers.run.target import Density, total
 
 if TYPE_CHECKING:

@@ -18,9 +18,8 @@ from ribbit.results.draws import Draws
 from ribbit.results.state import MicrocanonicalState
 from ribbit.samplers.mcmc.microcanonical import Unadjusted
 from ribbit.samplers.run.options import check_progress
-from ribbit.samplers.run.progress import open_progress
+from ribbit.samplers.run.progress import Progress, ProgressOption
 from ribbit.samplers.run.record import Report
-from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
 
 if TYPE_CHECKING:
@@ -111,12 +110,10 @@ def discretization_bias(
     """
     check_progress(_NAME, progress)
     own_steps = num_steps // _SHORTER
-    reporter = open_progress(
+    reporter = Progress(
         progress,
         total=num_steps + own_steps,
         chains=len(state.chains),
-        warmup=0,
-        thin=1,
         title="MCLMC discretization bias",
     )
     report = Report(reporter, on_host=density.xp is np)

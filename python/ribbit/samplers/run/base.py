@@ -7,12 +7,11 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict, Unpack, overload
 
 import numpy as np
 
 from ribbit._arrays import checks, overrides
-from ribbit._arrays.keywords import bound
 from ribbit._arrays.namespace import dtype_in, errstate, from_host, is_array, namespace, to_host
 from ribbit._arrays.threads import Interrupted
 from ribbit.errors import DTypeError, ShapeError
@@ -22,12 +21,13 @@ from ribbit.results.outcome import superchains_of
 from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState, placed
 from ribbit.samplers.adapter import Thinning
-from ribbit.samplers.run.background import BackgroundRun, begin
 from ribbit.samplers.run.elsewhere import elsewhere
+from ribbit.samplers.run.handle import RunHandle
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.options import check_progress, check_resume, same_density, starts
+from ribbit.samplers.run.progress import ProgressOption
 from ribbit.samplers.run.ranks import together
-from ribbit.samplers.run.run import ProgressOption, Run
+from ribbit.samplers.run.run import Run
 from ribbit.samplers.run.stored import RunStore
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.run.until import Converged, Watch, counts
@@ -39,16 +39,34 @@ if TYPE_CHECKING:
 
 __all__ = ["STARTS", "Sampler"]
 
-Info: TypeAlias = dict[str, Array]
-
 _DEFAULT_CHAINS = 4
 
 # What `init` may be instead of positions, by name: rooms above this one fill it.
 STARTS: dict[str, Any] = {}
 
 
+class _Call(TypedDict, total=False):
+    """Options of `Sampler.sample` without `blocking`."""
+
+    warmup: int | None
+    thin: int | None
+    chains: int | Sequence[int] | None
+    seed: checks.Seed
+    init: Array | str | None
+    resume: AnyState | Draws | None
+    progress: ProgressOption
+    predict_at: Array | tuple[Array, Array] | None
+    save_draws: bool
+    save_warmup: bool
+    until: Converged | None
+    max_draws: int | None
+    max_seconds: float | None
+    store: Store | str | os.PathLike[str] | None
+    executor: Any
+
+
 class Sampler(ABC):
-    """Base class of the MCMC samplers, with their common ``sample`` and ``start``.
+    """Base class of the MCMC samplers, with their common ``sample``.
 
     Examples
     --------
@@ -79,7 +97,7 @@ class Sampler(ABC):
 
     def __init__(self, density: Density) -> None:
         self._density = density
-        self._marginal: Sampler | None = None
+        self._marginal: Any = None  # this sampler's form for ``target.marginal``
 
     def __repr__(self) -> str:
         knobs = ", ".join(f"{k}={_short(v)}" for k, v in self.settings.items() if v is not None)
@@ -112,7 +130,7 @@ class Sampler(ABC):
     @abstractmethod
     def _advance(
         self, state: Any, num_steps: int, guard: InterruptGuard | None
-    ) -> tuple[AnyState, Info]:
+    ) -> tuple[AnyState, dict[str, Array]]:
         """Make steps; a pure function of `state`."""
 
     @property
@@ -126,7 +144,7 @@ class Sampler(ABC):
         stops: npt.NDArray[np.int64],
         kept: npt.NDArray[Any] | None,
         guard: InterruptGuard | None,
-    ) -> tuple[AnyState, Info] | None:
+    ) -> tuple[AnyState, dict[str, Array]] | None:
         """Make the steps up to the last of `stops` (K,), each the step of a draw after warmup.
 
         Or every step of warmup from the next one on; None of `kept`: no position is. Fills kept
@@ -135,6 +153,21 @@ class Sampler(ABC):
         then makes draws one by one.
         """
         return None
+
+    @overload
+    def sample(
+        self, num_draws: int | None = None, *, blocking: Literal[True] = True, **more: Unpack[_Call]
+    ) -> Draws: ...
+
+    @overload
+    def sample(
+        self, num_draws: int | None = None, *, blocking: Literal[False], **more: Unpack[_Call]
+    ) -> RunHandle: ...
+
+    @overload
+    def sample(
+        self, num_draws: int | None = None, *, blocking: bool, **more: Unpack[_Call]
+    ) -> Draws | RunHandle: ...
 
     def sample(
         self,
@@ -155,7 +188,8 @@ class Sampler(ABC):
         max_seconds: float | None = None,
         store: Store | str | os.PathLike[str] | None = None,
         executor: Any = None,
-    ) -> Draws:
+        blocking: bool = True,
+    ) -> Draws | RunHandle:
         """Run chains and return their draws.
 
         A draw depends on (seed, chain id, number of the step) alone. Threads, progress, thinning,
@@ -186,7 +220,8 @@ class Sampler(ABC):
             left. `seed` and `warmup` are ignored, `chains` and `init` are errors. Returns only the
             new draws.
         progress : bool or callable, optional
-            None shows progress of long runs, True always, False never. A callable gets a dict.
+            None shows progress of long runs, True always, False never. A callable gets a dict at
+            most five times a second and at the end; :doc:`/guide/long_runs` lists its keys.
         predict_at : array or tuple (x, y), optional
             Collect predictions at these inputs while sampling, in ``draws.prediction``.
         save_draws : bool
@@ -210,16 +245,21 @@ class Sampler(ABC):
             ``concurrent.futures.ProcessPoolExecutor``, loky's, ``dask_client.get_executor()`` or
             ``mpi4py.futures.MPIPoolExecutor``. A callable makes an executor, and a new one if a
             worker died. The target must be on NumPy arrays and support pickle.
+        blocking : bool
+            False: run in a thread and return a handle at once. With ``progress=None`` the run is
+            then silent, True prints a line every five seconds. A callable runs in that thread.
 
         Returns
         -------
-        Draws
-            ``complete=False`` after Ctrl-C (with a warning) or `max_seconds`.
+        Draws or RunHandle
+            ``complete=False`` after Ctrl-C (with a warning) or `max_seconds`. With
+            ``blocking=False`` a :class:`RunHandle`, whose ``wait()`` returns the draws.
 
         Raises
         ------
         TypeError, ValueError
-            For bad arguments or a bad start, before any work.
+            For bad arguments or a bad start, before any work. With ``blocking=False`` errors after
+            the first second are raised by ``wait()``. A target has one such run at a time.
 
         Warns
         -----
@@ -232,29 +272,17 @@ class Sampler(ABC):
         An exception that ends a run after its start, also one from a callable, carries the draws so
         far as its attribute ``draws``; ``resume=error.draws`` continues.
         """
-        inner = self._sampler_of(resume)
-        if inner is not self:
-            return inner.sample(
-                num_draws,
-                warmup=warmup,
-                thin=thin,
-                chains=chains,
-                seed=seed,
-                init=init,
-                resume=resume,
-                progress=progress,
-                predict_at=predict_at,
-                save_draws=save_draws,
-                save_warmup=save_warmup,
-                until=until,
-                max_draws=max_draws,
-                max_seconds=max_seconds,
-                store=store,
-                executor=executor,
-            )
+        call = {key: value for key, value in locals().items() if key not in ("self", "blocking")}
         begin = time.perf_counter()
         name = f"{type(self).__name__}.sample"
-        seed = checks.seed(name, seed)
+        call["seed"] = seed = checks.seed(name, seed)  # a Generator advances in this thread
+        if not checks.boolean(name, "blocking", blocking):
+            handle = RunHandle.__new__(RunHandle)
+            return handle._begin(type(self).__name__, self._density.target, self.sample, call)
+        inner = self._sampler_of(resume)
+        if inner is not self:
+            draws: Draws = inner.sample(**call)
+            return draws
         with together(name, self._density.group) as ranks:
             first, num_draws = counts(name, num_draws, until, max_draws)
             thin = self._default_thin if thin is None else thin
@@ -398,50 +426,6 @@ class Sampler(ABC):
                 )
                 return run.complete(name, guard, progress, max_seconds)
 
-    def start(self, num_draws: int | None = None, **options: Any) -> BackgroundRun:
-        """Start a run in the background and return at once.
-
-        Parameters
-        ----------
-        num_draws : int, optional
-            As for :meth:`sample`.
-        **options
-            As for :meth:`sample`. ``progress=None`` is silent here (see ``run.progress``), True
-            prints a plain line every five seconds. A callable runs in the run's thread.
-
-        Returns
-        -------
-        BackgroundRun
-            ``run.progress``, ``run.draws()`` so far, ``run.stop()``, ``run.wait(timeout)``.
-
-        Raises
-        ------
-        TypeError, ValueError, MemoryError
-            For unknown options, for bad arguments found within a second (later ones are raised by
-            ``run.wait()``), and if the target already has a run in the background.
-
-        Examples
-        --------
-        >>> x = np.linspace(-1, 1, 20)[:, None]
-        >>> target = rb.Posterior(
-        ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
-        ... )
-        >>> run = rb.HMC(target).start(2_000, warmup=100, predict_at=x)
-        >>> draws = run.wait()
-        >>> len(draws)
-        2000
-        """
-        bound(self.sample, (num_draws,), options, "start")
-        if "seed" in options:  # a Generator is advanced here, not in the run's thread
-            options["seed"] = checks.seed(f"{type(self).__name__}.start", options["seed"])
-        progress = options.pop("progress", None)
-        return begin(
-            type(self).__name__,
-            self._density.target,
-            lambda note: self.sample(num_draws, progress=note, **options),
-            progress,
-        )
-
     def _request(self, **call: Any) -> dict[str, Any]:
         """Return what decides the draws of a call, to tell it from another one's."""
         density = self._density
@@ -468,10 +452,10 @@ class Sampler(ABC):
         A state to go on from says itself which of the two it belongs to.
         """
         state = resume.state if isinstance(resume, Draws) else resume
-        inner = self._marginal
+        inner: Self | None = self._marginal
         if inner is None or (state is not None and not same_density(inner._density, state)):
             return self
-        return cast("Self", inner)
+        return inner
 
     def _found(self, state: Any, resume: Any) -> dict[str, Any]:
         """Return settings that a run has beside its sampler's: found when its state was made."""

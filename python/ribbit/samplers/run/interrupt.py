@@ -14,35 +14,23 @@ from types import FrameType
 from typing import Any, Self
 
 from ribbit._arrays.threads import InterruptFlag
-from ribbit._arrays.warning import warnings_to
 from ribbit.protocols import RowGroup
 
-__all__ = ["InterruptGuard", "carrying", "handled_by", "run_handle", "way_on"]
+__all__ = ["InterruptGuard", "carrying", "here", "way_on"]
 
 _INSISTS = 1.0  # seconds after which asking again means: whatever the other ranks do
 
-_here = threading.local()
+
+class _Here(threading.local):
+    handle: Any = None  # the RunHandle whose thread this is
+
+
+here = _Here()
 
 
 def way_on(store: Any | None) -> str | None:
     """Say how to resume a run in a folder; None for one in memory."""
     return None if store is None else f"the same call resumes, with store={str(store.folder)!r}"
-
-
-def run_handle() -> Any:
-    """Return the BackgroundRun whose thread this is; None in the foreground."""
-    return getattr(_here, "handle", None)
-
-
-@contextlib.contextmanager
-def handled_by(handle: Any) -> Iterator[None]:
-    """Give a BackgroundRun the guard, the run and the warnings of this thread in the block."""
-    _here.handle = handle
-    try:
-        with warnings_to(handle.warned):
-            yield
-    finally:
-        _here.handle = None
 
 
 class InterruptGuard:
@@ -66,7 +54,7 @@ class InterruptGuard:
         True while code runs that does not poll the flag (a user's callable): only then does the
         handler raise KeyboardInterrupt, so that bookkeeping is never cut in half.
     asked : bool
-        Whether the one who holds a background run has asked it to stop, who needs no warning.
+        Whether a RunHandle has asked the run to stop, which needs no warning.
     """
 
     def __init__(self, group: RowGroup | None = None) -> None:
@@ -90,9 +78,8 @@ class InterruptGuard:
             raise KeyboardInterrupt
 
     def __enter__(self) -> Self:
-        handle = run_handle()
-        if handle is not None:
-            handle.opened(self)
+        if here.handle is not None:
+            here.handle.opened(self)
         if threading.current_thread() is threading.main_thread():
             old = signal.getsignal(signal.SIGINT)
             if callable(old) or old == signal.SIG_DFL:

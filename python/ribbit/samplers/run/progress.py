@@ -1,233 +1,160 @@
-"""Progress of a run: a live table in a terminal or notebook, lines in a log, a dict for a callable.
+"""Progress of a run: a table in a terminal or notebook, lines in a log, a dict for a callable.
 
-The loop that samples calls :meth:`Progress.update` after every step. That call copies three
-short rows and reads the clock; everything else waits until a refresh is due. A refresh measures its
-own cost and puts the next one at least 250 times that cost away, which keeps reporting under 0.5 %
-of the run time whatever the terminal (importing rich comes once on top). There is no thread, and
-nothing here touches the random stream.
+Between refreshes an update copies three short rows and reads the clock. After a refresh at least
+250 times its cost passes before the next one, which keeps reporting below 0.5 % of the run time
+(importing rich comes once on top). There is no thread, and no random number is drawn.
 """
 
+from __future__ import annotations
+
 import contextlib
+import dataclasses
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from ribbit._arrays.tables import html_table
 from ribbit._arrays.warning import warn
-from ribbit.samplers.run.progress_view import Cell, format_line, render_table
 
-ProgressOption = bool | Callable[[dict[str, Any]], object] | None
+__all__ = ["LINE_SECONDS", "Progress", "ProgressOption", "format_line", "print_line"]
 
-_LOG_INTERVAL = 5.0  # seconds
+ProgressOption: TypeAlias = bool | Callable[[dict[str, Any]], object] | None
+
+LINE_SECONDS = 5.0  # between lines of a log
+_INTERVAL = 0.2  # seconds between refreshes, at least
 _QUIET = 1.0  # seconds before progress=None draws anything in a terminal
 _COST_FACTOR = 250.0  # seconds to wait per second spent on a refresh: 0.4 % of the run
 _MARKS = 8  # refreshes over which the time left is estimated
 _BUFFER = 256  # steps whose statistics wait to be summed
 _SUMMED = ("acceptance_rate", "diverging", "n_steps")
-
-
-class _Sink:
-    """Where a snapshot goes."""
-
-    interval = 0.2  # seconds between refreshes, at least
-    delay = 0.0  # seconds before the first refresh
-
-    def open(self) -> None:
-        """Begin, at the first refresh."""
-
-    def show(self, snapshot: dict[str, Any]) -> None:
-        """Show a snapshot."""
-
-    def close(self, snapshot: dict[str, Any], *, shown: bool) -> None:
-        """Show the last snapshot, if any was shown, and end."""
-        if shown:
-            self.show(snapshot)
-        self.abort()
-
-    def abort(self) -> None:
-        """End without a last word."""
+_MAX_ROWS = 16  # chains listed one by one
 
 
 class Progress:
-    """Counts steps, acceptance, divergences and gradients, and hands snapshots to a sink.
+    """Counts steps, acceptance, divergences and gradients, and shows them as `progress` says.
 
-    Made by :func:`open_progress`, which documents the arguments; use it as a context manager.
-    `sink` receives the snapshots; None reports nothing.
+    `total` and `warmup` are in steps, `thin` is steps per draw. A `fit` has members that make
+    steps, instead of chains that record draws.
     """
 
     def __init__(
         self,
-        sink: _Sink | None,
+        progress: ProgressOption,
         *,
         total: int,
         chains: int,
-        warmup: int,
-        thin: int,
-        title: str,
+        warmup: int = 0,
+        thin: int = 1,
+        title: str = "HMC",
         fit: bool = False,
     ) -> None:
         self.total, self.chains, self.warmup, self.thin = total, chains, warmup, thin
         self.title, self.fit = title, fit
-        self.reason = ""  # why the run has ended, for one that ends before `total`
-        self._sink = sink
-        self._done = 0
+        self.reason = ""  # why the run has ended, if it ends before `total`
+        self.seconds_spent = 0.0  # on refreshes
+        self._sink, self._done, self._shown, self._closed = _choose(progress), 0, False, False
         self._started = time.perf_counter()
-        self._due = self._started + sink.delay if sink is not None else float("inf")
-        self._shown = False
-        self._closed = False
-        self._spent = 0.0  # seconds spent on reporting, refreshes only
-        self._accept_sum = np.zeros(chains)
-        self._diverging = np.zeros(chains)
+        self._due = self._started + (0.0 if self._sink is None else self._sink.delay)
+        self._sums = {name: np.zeros(chains) for name in _SUMMED}
         self._phase_steps = 0
-        self._gradients = np.zeros(chains)
         self._buffers: list[tuple[str, npt.NDArray[Any]]] = []  # (_BUFFER, C) each
         self._filled = 0  # rows of the buffers that wait to be summed
         self._last: Mapping[str, Any] = {}
-        self._given_gradients: float | None = None
+        self._gradients: float | None = None
         self._marks: deque[tuple[float, int]] = deque([(0.0, 0)], maxlen=_MARKS)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None or self._closed or self._sink is None:
-            self.close()
-        else:  # an error is on its way: free the terminal, say nothing over it
-            self._closed = True
-            self._ask(self._sink.abort)
-
-    @property
-    def seconds_spent(self) -> float:
-        """Seconds spent on refreshes so far."""
-        return self._spent
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(silent=kind is not None)
 
     @property
     def wanted(self) -> bool:
-        """Whether anybody looks at what is reported."""
+        """Whether a sink takes what is reported."""
         return self._sink is not None
 
     def update(
         self, done: int, stats: Mapping[str, Any] | None = None, gradients: float | None = None
     ) -> None:
-        """Note that `done` steps are over; refresh when one is due.
+        """Note that `done` steps are over, warmup included; refresh when one is due.
 
-        Parameters
-        ----------
-        done : int
-            Steps done since the run began, warmup included.
-        stats : mapping of str to (C,) array, optional
-            Statistics of the last step under ArviZ's names. "acceptance_rate", "diverging",
-            "step_size", "learning_rate" and "n_steps" are shown; the rest is ignored.
-        gradients : float, optional
-            Gradient evaluations of all chains since the run began. Without it they are the sum of
-            "n_steps", or one for each step.
+        `stats` are those (C,) of the last step. `gradients` are the evaluations of all chains so
+        far; default: the sum of "n_steps", or one per step.
         """
         if self._sink is None:
             return
         steps, self._done = done - self._done, done
-        self._given_gradients = gradients
+        self._gradients = gradients
         if stats is not None:
             if not self._last:
-                self._buffers = [
-                    (name, np.zeros((_BUFFER, self.chains))) for name in _SUMMED if name in stats
-                ]
-            # copied, not kept: keeping every array of a step alive costs its reuse by NumPy
-            row = self._filled
+                shape = _BUFFER, self.chains
+                self._buffers = [(name, np.zeros(shape)) for name in _SUMMED if name in stats]
+            # Copied, not kept: keeping every array of a step alive costs its reuse by NumPy.
+            row, self._last = self._filled, stats
             for name, rows in self._buffers:
                 rows[row] = stats[name]
                 if steps != 1 and name == "n_steps":  # several in one call: each like the last
                     rows[row] *= steps
             self._filled = row + 1
-            self._last = stats
             if done == self.warmup or row + 1 == _BUFFER:
-                self._fold(end_of_warmup=done == self.warmup)
+                self._fold()
+                if done == self.warmup:  # sums of a phase start again
+                    self._sums["acceptance_rate"][:] = self._sums["diverging"][:] = 0.0
+                    self._phase_steps = 0
         if time.perf_counter() >= self._due:
             self._refresh(self._sink)
 
-    def close(self) -> None:
-        """Show the last state and release the terminal. A second call does nothing."""
-        if self._closed:
-            return
-        self._closed = True
-        if self._sink is not None:
-            self._ask(self._sink.close, self.snapshot(), shown=self._shown)
+    def close(self, *, silent: bool = False) -> None:
+        """Show the last state, unless `silent`, and free the terminal; once."""
+        first, self._closed = not self._closed, True
+        if first and self._sink and not silent and (self._shown or self._sink.shows_end):
+            self._ask(self._sink.show, self.snapshot())
+        if first and self._sink:
+            self._ask(self._sink.end)
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state of the run as a small dict.
-
-        Returns
-        -------
-        dict
-            title, phase ("warmup", "sampling" or "fitting"), done, total, warmup, chains, draws
-            (recorded per chain), elapsed and eta (seconds; eta is None before the first step),
-            gradients_per_second (all chains), and a list with one entry per chain for each of
-            acceptance_rate (mean over the phase), diverging (count in the phase), step_size (of a
-            fit learning_rate) and chain_gradients_per_second, as far as the run reports them. The
-            last one of a run that ended before `total` has the reason as "stopped".
-        """
-        self._fold(end_of_warmup=False)
-        elapsed = time.perf_counter() - self._started
-        done = self._done
-        # the rate since the oldest of the last refreshes: early warmup steps may be far slower
+        """Return the state of the run; docs/guide/long_runs.md describes the keys."""
+        self._fold()
+        elapsed, done, last = time.perf_counter() - self._started, self._done, self._last
+        # The rate since the oldest of the last refreshes: early warmup steps may be far slower.
         since, before = self._marks[0]
         eta = (elapsed - since) * (self.total - done) / (done - before) if done > before else None
         self._marks.append((elapsed, done))
         rate = 1.0 / elapsed if elapsed > 0 else 0.0
-        if self._given_gradients is not None:
-            total_gradients = self._given_gradients
-        elif "n_steps" in self._last:
-            total_gradients = float(self._gradients.sum())
-        else:
-            total_gradients = float(done * self.chains)
-        result: dict[str, Any] = {
-            "title": self.title,
-            "phase": "fitting" if self.fit else "warmup" if done < self.warmup else "sampling",
-            "done": done,
-            "total": self.total,
-            "warmup": self.warmup,
-            "chains": self.chains,
-            "draws": max(0, done - self.warmup) // self.thin,
-            "elapsed": elapsed,
-            "eta": eta,
-            "gradients_per_second": total_gradients * rate,
-        }
-        if "acceptance_rate" in self._last:
-            result["acceptance_rate"] = (self._accept_sum / max(self._phase_steps, 1)).tolist()
-        if "diverging" in self._last:
-            result["diverging"] = [int(count) for count in self._diverging]
-        for name in {"step_size", "learning_rate"}.intersection(self._last):
-            result[name] = np.asarray(self._last[name], dtype=np.float64).tolist()
+        gradients = self._gradients
+        if gradients is None:
+            sums = self._sums["n_steps"]
+            gradients = float(sums.sum()) if "n_steps" in last else float(done * self.chains)
+        phase = "fitting" if self.fit else "warmup" if done < self.warmup else "sampling"
+        result = {"title": self.title, "phase": phase, "done": done, "total": self.total}
+        result |= {"warmup": self.warmup, "chains": self.chains, "elapsed": elapsed, "eta": eta}
+        result["draws"] = max(0, done - self.warmup) // self.thin
+        result["gradients_per_second"] = gradients * rate
+        if "acceptance_rate" in last:
+            mean = self._sums["acceptance_rate"] / max(self._phase_steps, 1)
+            result["acceptance_rate"] = mean.tolist()
+        if "diverging" in last:
+            result["diverging"] = [int(count) for count in self._sums["diverging"]]
+        for name in {"step_size", "learning_rate"}.intersection(last):
+            result[name] = np.asarray(last[name], dtype=np.float64).tolist()
         if self._closed and done < self.total:
             result["stopped"] = self.reason
-        if "n_steps" in self._last:
-            result["chain_gradients_per_second"] = (self._gradients * rate).tolist()
+        if "n_steps" in last:
+            result["chain_gradients_per_second"] = (self._sums["n_steps"] * rate).tolist()
         return result
 
-    def _fold(self, *, end_of_warmup: bool) -> None:
-        """Add the buffered steps to the sums; sums of a phase start again after warmup."""
+    def _fold(self) -> None:
+        """Add the buffered steps to the sums."""
         count, self._filled = self._filled, 0
-        if count:
-            sums = {
-                name: rows[:count].sum(axis=0, dtype=np.float64) for name, rows in self._buffers
-            }
-            self._accept_sum += sums.get("acceptance_rate", 0.0)
-            self._diverging += sums.get("diverging", 0.0)
-            self._gradients += sums.get("n_steps", 0.0)
-            self._phase_steps += count
-        if end_of_warmup:
-            self._accept_sum[:] = 0.0
-            self._diverging[:] = 0.0
-            self._phase_steps = 0
+        for name, rows in self._buffers if count else ():
+            self._sums[name] += rows[:count].sum(axis=0, dtype=np.float64)
+        self._phase_steps += count
 
     def _refresh(self, sink: _Sink) -> None:
         if not self._shown:
@@ -237,131 +164,78 @@ class Progress:
         if self._sink is not None:
             self._ask(sink.show, self.snapshot())
         end = time.perf_counter()
-        self._spent += end - begin
+        self.seconds_spent += end - begin
         self._due = end + max(sink.interval, _COST_FACTOR * (end - begin))
 
-    def _ask(self, do: Callable[..., None], *given: Any, **named: Any) -> None:
-        """Let the sink do something. One of ours that fails is dropped: a run is worth more."""
-        if isinstance(self._sink, _CallbackSink):
-            do(*given, **named)
-            return
+    def _ask(self, do: Callable[..., object], *given: Any) -> None:
+        """Let the sink do something. A display that fails is dropped; the run matters more."""
         try:
-            do(*given, **named)
+            do(*given)
         except Exception as error:  # standard error closed, a broken pipe, a full disk
             sink, self._sink = self._sink, None
-            if isinstance(sink, _TerminalSink):
-                with contextlib.suppress(Exception):
-                    sink.abort()
+            if sink is None or sink.is_users:
+                raise
+            with contextlib.suppress(Exception):
+                sink.end()
             warn(
                 "[progress] expected to show the progress, got "
-                f"{type(error).__name__} ({error}): the run continues without progress",
+                f"{type(error).__name__} ({error}): the run continues without progress"
             )
 
 
-def open_progress(
-    progress: ProgressOption,
-    *,
-    total: int,
-    chains: int,
-    warmup: int = 0,
-    thin: int = 1,
-    title: str = "HMC",
-    fit: bool = False,
-) -> Progress:
-    """Choose how a run reports itself.
+@dataclasses.dataclass
+class _Sink:
+    """Where snapshots go."""
 
-    Parameters
-    ----------
-    progress : bool, callable or None
-        False: silent. True: a table that is updated in place in a notebook, or by rich in a
-        terminal (plain lines without rich), else a plain line every few seconds. None: the same,
-        but nothing of a run that takes under a second, or under five in a log. A callable gets the
-        dict of :meth:`Progress.snapshot` at most five times a second and once at the end; what it
-        raises ends the run. A display of ours that fails warns once and falls silent.
-    total : int
-        Steps of the run, warmup included.
-    chains : int
-    warmup : int
-        Leading steps that are warmup. Acceptance and divergences start again after them.
-    thin : int
-        Steps per recorded draw.
-    title : str
-        Name of what runs, such as "HMC".
-    fit : bool
-        A fit, of members that make steps, instead of chains that record draws.
+    show: Callable[[dict[str, Any]], object]
+    delay: float  # seconds before the first refresh
+    interval: float  # seconds between refreshes, at least
+    shows_end: bool = False  # also of a run without any refresh
+    is_users: bool = False  # its errors end the run
 
-    Returns
-    -------
-    Progress
-        A context manager with ``update(done, stats, gradients)`` and ``close()``.
-    """
-    sink: _Sink | None
-    if progress is False:
-        sink = None
-    elif callable(progress):
-        sink = _CallbackSink(progress)
-    else:
-        sink = _choose_sink(eager=progress is True)
-    return Progress(
-        sink, total=total, chains=chains, warmup=warmup, thin=thin, title=title, fit=fit
-    )
+    def open(self) -> None:
+        """Begin, at the first refresh."""
+
+    def end(self) -> None:
+        """Free what `open` took."""
 
 
-def _choose_sink(*, eager: bool) -> _Sink:
+def _choose(progress: ProgressOption) -> _Sink | None:
+    """Return the sink for an option of a run, None for silence."""
+    if callable(progress):
+        return _Sink(progress, 0.0, _INTERVAL, shows_end=True, is_users=True)
+    if progress is not None and not progress:
+        return None
+    delay = 0.0 if progress else _QUIET
     ipython = sys.modules.get("IPython")  # a kernel has loaded it
     if ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None:
-        return _NotebookSink(ipython.display.display, eager=eager)
+        return _Sink(_cell(ipython.display.display), delay, 2.5 * _INTERVAL)
     try:
         terminal = sys.stderr is not None and sys.stderr.isatty()
-    except Exception:  # closed, or what somebody put in its place: writing will tell
+    except Exception:  # closed, or replaced by a stream without it: writing will tell
         terminal = False
-    return _TerminalSink(eager=eager) if terminal else _LogSink(eager=eager)
+    if terminal:
+        return _Terminal(print_line, delay, _INTERVAL)
+    return _Sink(print_line, LINE_SECONDS, LINE_SECONDS, shows_end=bool(progress))
 
 
-def _write(snapshot: dict[str, Any]) -> None:
+def print_line(snapshot: Mapping[str, Any]) -> None:
+    """Print a line on standard error."""
     if sys.stderr is not None:  # None under pythonw and in some embedded interpreters
         print(format_line(snapshot), file=sys.stderr, flush=True)
 
 
-class _CallbackSink(_Sink):
-    def __init__(self, call: Callable[[dict[str, Any]], object]) -> None:
-        self._call = call
+class _Terminal(_Sink):
+    """A table on standard error that is updated in place; plain lines without rich."""
 
-    def show(self, snapshot: dict[str, Any]) -> None:
-        self._call(snapshot)
-
-    def close(self, snapshot: dict[str, Any], *, shown: bool) -> None:
-        self._call(snapshot)
-
-
-class _LogSink(_Sink):
-    """One plain line per refresh on standard error."""
-
-    interval = delay = _LOG_INTERVAL
-
-    def __init__(self, *, eager: bool) -> None:
-        self._eager = eager
-
-    def show(self, snapshot: dict[str, Any]) -> None:
-        _write(snapshot)
-
-    def close(self, snapshot: dict[str, Any], *, shown: bool) -> None:
-        super().close(snapshot, shown=shown or self._eager)
-
-
-class _TerminalSink(_Sink):
-    """A live table on standard error; plain lines when rich is not installed."""
-
-    def __init__(self, *, eager: bool) -> None:
-        self.delay = 0.0 if eager else _QUIET
-        self._live: Any = None
+    _live: Any = None
 
     def open(self) -> None:
         try:
             from rich.console import Console
             from rich.live import Live
         except ImportError:
-            self.interval = _LOG_INTERVAL
+            self.interval = LINE_SECONDS
             return
 
         class Screen(Console):
@@ -371,30 +245,158 @@ class _TerminalSink(_Sink):
         # auto_refresh would start a thread that wakes several times a second
         self._live = Live(console=Screen(stderr=True), auto_refresh=False)
         self._live.start()
+        self.show = lambda snapshot: self._live.update(render_table(snapshot), refresh=True)
 
-    def show(self, snapshot: dict[str, Any]) -> None:
-        if self._live is None:
-            _write(snapshot)
-        else:
-            self._live.update(render_table(snapshot), refresh=True)
-
-    def abort(self) -> None:
+    def end(self) -> None:
         if self._live is not None:
             self._live.stop()
-            self._live = None
 
 
-class _NotebookSink(_Sink):
-    """A table in the output of a notebook's cell, in place."""
+def _cell(display: Callable[..., Any]) -> Callable[[dict[str, Any]], None]:
+    """Return what shows a snapshot in a notebook's cell, updated in place."""
+    handle: Any = None
 
-    interval = 0.5
-
-    def __init__(self, display: Callable[..., Any], *, eager: bool) -> None:
-        self.delay = 0.0 if eager else _QUIET
-        self._display, self._handle = display, None
-
-    def show(self, snapshot: dict[str, Any]) -> None:
-        if self._handle is None:
-            self._handle = self._display(Cell(snapshot), display_id=True)
+    def show(snapshot: dict[str, Any]) -> None:
+        nonlocal handle
+        if handle is None:
+            handle = display(Cell(snapshot), display_id=True)
         else:
-            self._handle.update(Cell(snapshot))
+            handle.update(Cell(snapshot))
+
+    return show
+
+
+def format_line(snapshot: Mapping[str, Any]) -> str:
+    """Return one line of plain text."""
+    done, total, count = snapshot["done"], snapshot["total"], snapshot["chains"]
+    percent = 100.0 * done / total if total else 100.0
+    fit = snapshot["phase"] == "fitting"
+    steps = f"{done}/{total}{' steps' if fit else ''} ({percent:.0f} %)"
+    parts = [f"{snapshot['title']}: {_state(snapshot)} {steps}"]
+    if count > 1 or not fit:
+        parts.append(f"{count} {'member' if fit else 'chain'}{'' if count == 1 else 's'}")
+    for key, (name, text) in _COLUMNS.items():
+        if key == "diverging" and key in snapshot:
+            found = sum(snapshot[key])
+            parts.append(f"{found} divergence{'' if found == 1 else 's'}")
+        elif key != "chain_gradients_per_second" and key in snapshot:
+            low, high = text(min(snapshot[key])), text(max(snapshot[key]))
+            parts.append(f"{name} {low}" if low == high else f"{name} {low}-{high}")
+    return ", ".join([*parts, *_times(snapshot)])
+
+
+def render_table(snapshot: Mapping[str, Any]) -> Any:
+    """Return a table of rich: a header with a bar, then a row per chain."""
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    done, total = snapshot["done"], max(snapshot["total"], 1)
+    state = "done" if done >= total else _state(snapshot)
+    color = {"done": "green", "sampling": "cyan", "fitting": "cyan"}.get(state, "yellow")
+    head = Table.grid(padding=(0, 1))
+    head.add_row(
+        Text(str(snapshot["title"]), style="bold"),
+        Text(state, style=color),
+        ProgressBar(total=total, completed=done, width=28),
+        Text(f"{done}/{snapshot['total']}"),
+        *(Text(part, style="dim") for part in _times(snapshot)),
+    )
+    names, rows = _rows(snapshot)
+    table = Table(box=None, padding=(0, 2), header_style="dim")
+    for name in names:
+        table.add_column(name, justify="right")
+    for row in rows:
+        cells = [
+            Text(cell, style="bold red" if name == "divergences" and cell != "0" else "")
+            for name, cell in zip(names, row, strict=True)
+        ]
+        table.add_row(*cells, style="dim" if row[0].startswith("+") else "")
+    return Group(head, table) if len(names) > 2 else head
+
+
+class Cell:
+    """A snapshot in the output of a notebook."""
+
+    def __init__(self, snapshot: Mapping[str, Any]) -> None:
+        self._snapshot = snapshot
+
+    def __repr__(self) -> str:
+        return format_line(self._snapshot)
+
+    def _repr_html_(self) -> str:
+        snapshot = self._snapshot
+        done, total = snapshot["done"], max(snapshot["total"], 1)
+        bar = f'<progress value="{done}" max="{total}" style="width: 20em"></progress>'
+        title = f"{snapshot['title']}: {'done' if done >= total else _state(snapshot)}"
+        facts = ", ".join([f"{done}/{snapshot['total']}", *_times(snapshot)])
+        names, rows = _rows(snapshot)
+        return bar + html_table(title, [names, *rows] if len(names) > 2 else [], facts)
+
+
+def _state(snapshot: Mapping[str, Any]) -> str:
+    """Return the phase, or why a run has stopped early."""
+    reason = snapshot.get("stopped")
+    if reason is None:
+        return str(snapshot["phase"])
+    return f"stopped early ({reason})" if reason else "stopped early"
+
+
+def _times(snapshot: Mapping[str, Any]) -> list[str]:
+    """Return speed and times, as texts."""
+    found = [f"{_clock(snapshot['elapsed'])} elapsed"]
+    if snapshot["gradients_per_second"]:
+        found.insert(0, f"{_count(snapshot['gradients_per_second'])} gradients/s")
+    unfinished = snapshot["done"] < snapshot["total"] and "stopped" not in snapshot
+    if unfinished and snapshot["eta"] is not None:
+        found.append(f"{_clock(snapshot['eta'])} left")
+    return found
+
+
+def _count(value: float) -> str:
+    """Return '12', '1.2k', '3.45M' or '6G'."""
+    for limit, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= limit:
+            return f"{value / limit:.3g}{suffix}"
+    return f"{value:.0f}"
+
+
+# Columns of a table, by the key of the snapshot.
+_COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "acceptance_rate": ("acceptance", "{:.2f}".format),
+    "diverging": ("divergences", "{:.0f}".format),
+    "step_size": ("step size", "{:.3g}".format),
+    "learning_rate": ("learning rate", "{:.3g}".format),
+    "chain_gradients_per_second": ("gradients/s", _count),
+}
+
+
+def _rows(snapshot: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return the names of the columns and a row of texts per chain, the last ones as one."""
+    phase, chains = snapshot["phase"], snapshot["chains"]
+    counted = {"warmup": "warmup", "fitting": "steps"}.get(phase, "draws")
+    names = ["member" if phase == "fitting" else "chain", counted]
+    steps = str(snapshot["draws" if phase == "sampling" else "done"])
+    rows = [[str(chain), steps] for chain in range(min(chains, _MAX_ROWS))]
+    if chains > _MAX_ROWS:
+        rows.append([f"+{chains - _MAX_ROWS}", steps])
+    for key, (name, text) in _COLUMNS.items():
+        if key in snapshot:
+            names.append(name)
+            values, rest = snapshot[key][:_MAX_ROWS], snapshot[key][_MAX_ROWS:]
+            if rest:
+                values = [*values, sum(rest) if key == "diverging" else float(np.mean(rest))]
+            for row, value in zip(rows, values, strict=True):
+                row.append(text(value))
+    return names, rows
+
+
+def _clock(seconds: float) -> str:
+    """Return '12 s', '3:07' or '2:03:07'."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

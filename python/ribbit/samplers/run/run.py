@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,19 +27,18 @@ from ribbit.results.state import AnyState, StochasticState
 from ribbit.samplers.adapter import GroupChains, LocalChains, Thinning
 from ribbit.samplers.run.elsewhere import Elsewhere
 from ribbit.samplers.run.foresight import Foresight
-from ribbit.samplers.run.interrupt import InterruptGuard, carrying, run_handle, way_on
+from ribbit.samplers.run.interrupt import InterruptGuard, carrying, here, way_on
+from ribbit.samplers.run.progress import Progress, ProgressOption
 from ribbit.samplers.run.ranks import Together
 from ribbit.samplers.run.record import Report
 from ribbit.samplers.run.sinks import Memory, Sink
 from ribbit.samplers.run.stored import Followed, Place, RunStore
 from ribbit.samplers.run.until import Watch
 
-__all__ = ["ProgressOption", "Run"]
+__all__ = ["Run"]
 
 _BLOCK = 1 << 14  # parameters that are looked at together
 _SECONDS = 0.1  # of a call of `advance`, between looks at Ctrl-C, the clock and the display
-
-ProgressOption: TypeAlias = bool | Callable[[dict[str, Any]], object] | None
 
 
 class Run:
@@ -136,9 +135,8 @@ class Run:
         max_seconds: float | None,
     ) -> Draws:
         """Run, and pack what there is; an exception carries that too."""
-        handle = run_handle()
-        if handle is not None:
-            handle.begun(self)
+        if here.handle is not None:
+            here.handle.begun(self)
         with carrying(name, "draws", self._done):
             if self.store is None:
                 self.loop(name, guard, progress, max_seconds)
@@ -155,11 +153,9 @@ class Run:
         max_seconds: float | None,
     ) -> None:
         """Advance until all draws are kept, enough are, Ctrl-C, or the time is over."""
-        from ribbit.samplers.run.progress import open_progress
-
         sampler, watch, store = self.sampler, self.watch, self.store
         thinning, first, warmup = self.thinning, self.first, self.state.warmup
-        reporter = open_progress(
+        reporter = Progress(
             progress,
             total=self.total,
             chains=self.state.position.shape[0],

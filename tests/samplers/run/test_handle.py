@@ -1,5 +1,7 @@
-"""sampler.start(...): the same bits in a thread of its own, seen, stopped and waited for."""
+"""sample(..., blocking=False): the same bits in a thread, seen, stopped and waited for."""
 
+import contextlib
+import inspect
 import os
 import pickle
 import signal
@@ -7,7 +9,9 @@ import subprocess
 import sys
 import threading
 import time
+import typing
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,6 +19,7 @@ import pytest
 import ribbit as rb
 from ribbit.errors import ConvergenceWarning
 from ribbit.samplers import HMC
+from ribbit.samplers.run import base, handle
 from tests.support.targets import OPTIONS, Gaussian, Line, equal, posterior, same
 
 # as many draws as there is time for, whose bits are looked at and not where they are
@@ -37,7 +42,7 @@ def until(true, seconds=30.0):
 
 def long(sampler, **options):
     """A run that is well under way."""
-    run = sampler.start(LONG, warmup=0, max_seconds=120.0, **options)
+    run = sampler.sample(LONG, warmup=0, max_seconds=120.0, **options, blocking=False)
     until(lambda: run.progress["draws"] >= 20)
     return run
 
@@ -55,7 +60,7 @@ SAMPLERS = {
 def test_the_bits_of_sample(name):
     make, how, options = SAMPLERS[name]
     options = {**options, "warmup": 20, "seed": 5, "chains": 2, "save_warmup": True}
-    run = make(posterior(), **how).start(40, **options)
+    run = make(posterior(), **how).sample(40, **options, blocking=False)
     draws = run.wait()
     whole = make(posterior(), **how).sample(40, progress=False, **options)
     equal(whole, draws)
@@ -65,6 +70,35 @@ def test_the_bits_of_sample(name):
     assert run.draws() is draws
     assert not run.running
     assert "ended, Draws(" in repr(run)
+
+
+def test_type_checkers_know_every_option():
+    """The overloads have the options of the function itself."""
+    options = list(inspect.signature(rb.Sampler.sample).parameters)
+    assert options[:2] == ["self", "num_draws"]
+    assert options[-1] == "blocking"
+    assert list(base._Call.__annotations__) == options[2:-1]
+    returns = [one.__annotations__["return"] for one in typing.get_overloads(rb.Sampler.sample)]
+    assert returns == ["Draws", "RunHandle", "Draws | RunHandle"]
+
+
+def test_with_workers_a_folder_a_rule_and_a_start(tmp_path):
+    """Options that begin threads, fits and files of their own."""
+    sampler = hmc()
+    options = {"chains": 2, "seed": 3, "warmup": 10, "max_draws": 60, "progress": False}
+    options |= {"until": rb.Converged(rhat=3.0, ess=10), "init": rb.EnsembleStart(max_steps=20)}
+    whole = sampler.sample(**options)
+    with ThreadPoolExecutor(2) as pool:
+        call = {**options, "executor": pool, "store": tmp_path / "run"}
+        draws = sampler.sample(**call, blocking=False).wait()
+    equal(whole, draws)
+    equal(whole, rb.load(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("blocking", [None, 1, "no"])
+def test_wrong_values_of_blocking(blocking):
+    with pytest.raises(TypeError, match=r"^\[HMC.sample\] expected blocking as a bool"):
+        hmc().sample(5, blocking=blocking)
 
 
 def test_draws_so_far_are_draws(tmp_path):
@@ -99,7 +133,7 @@ def test_draws_so_far_while_it_looks():
     sampler = HMC(Line([1.0, 2.0, 0.3]), step_size=0.5, num_leapfrog_steps=3)
     rule = rb.Converged(rhat=1.0001, ess=1e6, at=np.eye(3))
     options = {"until": rule, "warmup": 0, "chains": 2, "predict_at": np.eye(3)}
-    run = sampler.start(max_draws=3_000, save_draws=True, **options)
+    run = sampler.sample(max_draws=3_000, save_draws=True, **options, blocking=False)
     parts = []
     while run.running:
         parts.append(run.draws())
@@ -116,7 +150,7 @@ def test_stop_is_ctrl_c_without_a_warning():
     sampler = hmc()
     run = long(sampler, chains=2)
     assert run.running
-    assert repr(run).startswith("BackgroundRun(HMC: sampling ")
+    assert repr(run).startswith("RunHandle(HMC: sampling ")
     begun = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -138,7 +172,7 @@ def test_stop_inside_a_native_trajectory():
         "max_num_leapfrog_steps": 10**6,
         "randomize_length": False,
     }
-    run = HMC(posterior(), step_size=1e-6, **options).start(10, chains=2)
+    run = HMC(posterior(), step_size=1e-6, **options).sample(10, chains=2, blocking=False)
     time.sleep(0.1)
     assert len(run.stop(timeout=30.0)) == 0
 
@@ -167,8 +201,8 @@ def test_exceptions_surface_at_wait_with_the_draws():
                 raise ZeroDivisionError("mine")
             return super().value_and_grad(theta)
 
-    run = HMC(Fails([1.0]), step_size=0.1, num_leapfrog_steps=2).start(
-        LONG, warmup=0, init=np.zeros((2, 1))
+    run = HMC(Fails([1.0]), step_size=0.1, num_leapfrog_steps=2).sample(
+        LONG, warmup=0, init=np.zeros((2, 1)), blocking=False
     )
     for _ in range(2):
         with pytest.raises(ZeroDivisionError, match="mine") as caught:
@@ -180,8 +214,8 @@ def test_exceptions_surface_at_wait_with_the_draws():
 
 def test_warnings_surface_at_wait_once(recwarn):
     start = np.array([[50.0, 0, 0], [-50.0, 0, 0]])
-    run = HMC(Gaussian([1e3] * 3), step_size=1e-3, num_leapfrog_steps=1).start(
-        50, warmup=0, init=start
+    run = HMC(Gaussian([1e3] * 3), step_size=1e-3, num_leapfrog_steps=1).sample(
+        50, warmup=0, init=start, blocking=False
     )
     until(lambda: not run.running)
     assert not recwarn.list
@@ -194,29 +228,30 @@ def test_warnings_surface_at_wait_once(recwarn):
 def test_wrong_arguments_are_told_at_once():
     sampler = hmc()
     with pytest.raises(TypeError, match="nonsense"):
-        sampler.start(10, nonsense=1)
+        sampler.sample(10, nonsense=1, blocking=False)
     with pytest.raises(ValueError, match=r"\[HMC.sample\] expected thin"):
-        sampler.start(10, thin=0)
+        sampler.sample(10, thin=0, blocking=False)
     with pytest.raises(TypeError, match="expected num_draws, or until"):
-        sampler.start()
+        sampler.sample(blocking=False)
     with pytest.raises(MemoryError, match="free memory for"):
-        sampler.start(2**38)
+        sampler.sample(2**38, blocking=False)
     with pytest.raises(TypeError, match="expected progress"):
-        sampler.start(10, progress="x")
-    assert sampler.start(5, warmup=0).wait().complete  # none of them counts as a run
+        sampler.sample(10, progress="x", blocking=False)
+    # None of them counts as a run of the target.
+    assert sampler.sample(5, warmup=0, blocking=False).wait().complete
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), "x", True])
 def test_wrong_timeouts(value):
-    run = hmc().start(1, warmup=0)
-    with pytest.raises((TypeError, ValueError), match=r"^\[BackgroundRun.wait\] expected timeout"):
+    run = hmc().sample(1, warmup=0, blocking=False)
+    with pytest.raises((TypeError, ValueError), match=r"^\[RunHandle.wait\] expected timeout"):
         run.wait(value)
     run.wait()
 
 
 def test_a_wait_that_ends_before_the_run():
     run = long(hmc(), chains=2)
-    with pytest.raises(TimeoutError, match=rf"within 0.01 s, got \d+ of {LONG} steps"):
+    with pytest.raises(TimeoutError, match=rf"within 0.01 s, after \d+ of {LONG} steps"):
         run.wait(0.01)
     assert run.running
     run.stop()
@@ -225,14 +260,14 @@ def test_a_wait_that_ends_before_the_run():
 def test_one_run_of_a_target_and_several_targets():
     target = posterior()
     first = long(hmc(target), chains=2)
-    with pytest.raises(ValueError, match="expected no other run of this target"):
-        rb.SGLD(target, step_size=1e-4, batch_size=20).start(10)
-    other = hmc(posterior()).start(50, warmup=0, chains=2, seed=3)
+    with pytest.raises(ValueError, match="this target has a run in a thread already"):
+        rb.SGLD(target, step_size=1e-4, batch_size=20).sample(10, blocking=False)
+    other = hmc(posterior()).sample(50, warmup=0, chains=2, seed=3, blocking=False)
     here = hmc(target).sample(50, warmup=0, chains=2, seed=3, progress=False)  # in the foreground
     equal(here, other.wait())
     draws = first.stop()
     equal(hmc(target).sample(len(draws), warmup=0, chains=2, progress=False), draws)
-    assert hmc(target).start(5, warmup=0).wait().complete
+    assert hmc(target).sample(5, warmup=0, blocking=False).wait().complete
 
 
 def test_before_there_is_a_start():
@@ -244,7 +279,7 @@ def test_before_there_is_a_start():
             leave.wait(60.0)
             return np.zeros((chains, self.dim))
 
-    run = HMC(Late([1.0]), step_size=0.1, num_leapfrog_steps=2).start(10)
+    run = HMC(Late([1.0]), step_size=0.1, num_leapfrog_steps=2).sample(10, blocking=False)
     assert entered.is_set()
     assert run.progress["phase"] == "starting"
     assert run.progress["draws"] == 0
@@ -266,8 +301,8 @@ def test_a_block_ends_the_run_and_an_exception_comes_through():
 
 
 def test_it_does_not_travel():
-    run = hmc().start(5, warmup=0)
-    with pytest.raises(TypeError, match="expected to stay in its process"):
+    run = hmc().sample(5, warmup=0, blocking=False)
+    with pytest.raises(TypeError, match="a run stays in its process"):
         pickle.dumps(run)
     run.wait()
 
@@ -310,7 +345,7 @@ def test_a_fork_is_refused_in_a_sentence():
     os.waitpid(child, 0)
     assert len(lines) == 4
     for line in lines[:3]:
-        assert "expected the process that started the run, got a fork of it" in line
+        assert "the run is in the process that this one was forked from" in line
     assert "another process" in lines[3]
     assert run.running
     run.stop()
@@ -325,8 +360,8 @@ target = rb.Posterior(
     rb.mlp(20, (100, 100), 1), x, np.sin(x[:, 0]), prior=rb.Normal(0.5),
     likelihood=rb.Gaussian(0.3)
 )
-run = rb.HMC(target, step_size=1e-4, num_leapfrog_steps=int(sys.argv[1])).start(
-    10**4, warmup=0, chains=2, progress=lambda s: None
+run = rb.HMC(target, step_size=1e-4, num_leapfrog_steps=int(sys.argv[1])).sample(
+    10**4, warmup=0, chains=2, progress=lambda s: None, blocking=False
 )
 time.sleep(float(sys.argv[2]))
 print(run.running, flush=True)
@@ -343,6 +378,31 @@ def test_the_interpreter_ends_in_order(steps):
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
         assert time.perf_counter() - begun < 60.0
+
+
+def test_the_end_waits_for_all_runs_together(monkeypatch):
+    """Runs that do not end keep the process for one patience, not for one each."""
+    leave = threading.Event()
+
+    class Stuck(Gaussian):
+        def value_and_grad(self, theta, rows=None):
+            leave.wait(60.0)
+            return super().value_and_grad(theta)
+
+    monkeypatch.setattr(handle, "_LAST", 1.0)
+    monkeypatch.setattr(handle, "_PATIENCE", 0.1)
+    options = {"warmup": 0, "init": np.zeros((2, 1)), "blocking": False}
+    targets = [Stuck([1.0]), Stuck([1.0])]
+    runs = [HMC(t, step_size=0.1, num_leapfrog_steps=2).sample(5, **options) for t in targets]
+    begun = time.perf_counter()
+    handle._end_all()
+    assert 0.9 < time.perf_counter() - begun < 1.9
+    assert all(run.running for run in runs)
+    leave.set()
+    for run in runs:
+        with contextlib.suppress(RuntimeError):  # no start yet
+            assert not run.wait().complete
+        assert not run.running
 
 
 def test_the_main_thread_stays_usable():
