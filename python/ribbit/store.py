@@ -342,7 +342,7 @@ class StateWriter:
 
     `begun` and `complete` say whether the folder holds this run and whether it had ended, `seconds`
     how long the calls before took. `header` and `arrays` are the contents of the state that was
-    there. `files` are the files of rows by name, without ".bin".
+    there. `files` has a RowFile by each name, without ".bin".
     """
 
     def __init__(self, function: str, opened: Opened, kind: str, request: dict[str, Any]) -> None:
