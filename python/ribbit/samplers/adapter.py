@@ -116,7 +116,7 @@ class LocalChains:
     divergences : (C,) int64 array or None
         Of a thinned run: diverging transitions since the last draw.
     told : list
-        Step, statistics (C,) or (C, K) and number of steps of every call of the last block.
+        Step and statistics, (C,) or (C, K), of every call of the last block.
     over : bool
         Whether the ranks of a group have agreed that the time is over.
     """
@@ -132,7 +132,7 @@ class LocalChains:
         each: bool,
     ) -> None:
         """Begin at `state`; each: whether every step of warmup is kept."""
-        self.told: list[tuple[int, dict[str, Array], int]] = []
+        self.told: list[tuple[int, dict[str, Array]]] = []
         self.state, self.divergences = state, getattr(state, "divergences", None)
         self._sampler, self._thinning, self._each = sampler, thinning, each
         self._counts = thinning.period > 1 and "diverging" in sampler._statistics
@@ -212,7 +212,7 @@ class LocalChains:
         if keep or (self._each and at <= 0):
             position = sampler._density.completed(after, guard)
         self._size.made(after.step - state.step)
-        self.told.append((after.step, info, after.step - state.step))
+        self.told.append((after.step, info))
         info = self._counted(info, after, keep, several=False)
         self.state = after
         if position is None and at > 0:
@@ -254,7 +254,7 @@ class LocalChains:
         if kept is not None and count < len(stops):
             kept = np.ascontiguousarray(kept[:, :count])
         self._size.made(after.step - before.step)
-        self.told.append((after.step, info, after.step - before.step))
+        self.told.append((after.step, info))
         info = self._counted(info, after, not warming, several=True)
         self.state = after
         return kept, info
@@ -289,17 +289,17 @@ class LocalChains:
 class GroupChains(LocalChains):
     """Chains on a target whose rows lie on several ranks, which agree before each call.
 
-    Rank 0 decides how many steps it makes and, by `late`, whether the time is over.
+    Rank 0 decides how many steps it makes and, by the seconds `left`, whether the time is over.
     """
 
-    def __init__(self, *arguments: Any, ranks: Together, late: Callable[[], bool], **options: Any):
+    def __init__(self, *arguments: Any, ranks: Together, left: Callable[[], float], **options: Any):
         super().__init__(*arguments, **options)
-        self._ranks, self._late, self._first = ranks, late, self.step
+        self._ranks, self._left, self._first = ranks, left, self.step
         self._in_blocks, self._most = False, 1
 
     def _count(self, left: int, guard: InterruptGuard) -> int:
         count = super()._count(left, guard)
-        over = self._late() and self.step > self._first
+        over = self._left() <= 0.0 and self.step > self._first
         count, self.over = self._ranks.agree(lambda: self.state.position, count, over)
         return 0 if guard.requested or self.over else count
 

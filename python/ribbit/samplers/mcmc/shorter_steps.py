@@ -18,8 +18,7 @@ from ribbit.results.draws import Draws
 from ribbit.results.state import MicrocanonicalState
 from ribbit.samplers.mcmc.microcanonical import Unadjusted
 from ribbit.samplers.run.options import check_progress
-from ribbit.samplers.run.progress import Progress, ProgressOption
-from ribbit.samplers.run.record import Report
+from ribbit.samplers.run.progress import Progress, ProgressOption, Report
 from ribbit.samplers.run.target import Density
 
 if TYPE_CHECKING:

@@ -36,11 +36,11 @@ _lock = threading.Lock()
 class RunHandle:
     """A run in a thread of its own, from :meth:`ribbit.Sampler.sample` with ``blocking=False``.
 
-    The draws are bit-identical to those of a blocking call. As a context manager the run is stopped
-    at the end of the block. Ctrl-C in the main thread does not stop it. A target has one such run
-    at a time. Runs of several targets share the threads of the native code, which slows each down.
-    At the end of the program the run ends after the current step. Draws that you have not taken are
-    then lost, unless they are in a folder (``store=``).
+    The draws are bit-identical to the draws of a blocking call. As a context manager the run is
+    stopped at the end of the block. Ctrl-C in the main thread does not stop it. A target has one
+    such run at a time. Runs of several targets share the threads of the native code, which slows
+    each down. At the end of the program the run ends after the current step. Draws that you have
+    not taken are then lost, unless they are in a folder (``store=``).
 
     Examples
     --------

@@ -18,10 +18,12 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ribbit._arrays.namespace import namespace, to_host
 from ribbit._arrays.tables import html_table
 from ribbit._arrays.warning import warn
+from ribbit.protocols import Array
 
-__all__ = ["LINE_SECONDS", "Progress", "ProgressOption", "format_line", "print_line"]
+__all__ = ["LINE_SECONDS", "Progress", "ProgressOption", "Report", "format_line", "print_line"]
 
 ProgressOption: TypeAlias = bool | Callable[[dict[str, Any]], object] | None
 
@@ -84,31 +86,55 @@ class Progress:
     ) -> None:
         """Note that `done` steps are over, warmup included; refresh when one is due.
 
-        `stats` are those (C,) of the last step. `gradients` are the evaluations of all chains so
-        far; default: the sum of "n_steps", or one per step.
+        `stats` are (C,) of the last step, or (C, K) of all steps or of the draws among them.
+        `gradients` are the evaluations of all chains so far; default: the sum of "n_steps", or one
+        per step.
         """
         if self._sink is None:
             return
         steps, self._done = done - self._done, done
         self._gradients = gradients
         if stats is not None:
-            if not self._last:
-                shape = _BUFFER, self.chains
-                self._buffers = [(name, np.zeros(shape)) for name in _SUMMED if name in stats]
-            # Copied, not kept: keeping every array of a step alive costs its reuse by NumPy.
-            row, self._last = self._filled, stats
-            for name, rows in self._buffers:
-                rows[row] = stats[name]
-                if steps != 1 and name == "n_steps":  # several in one call: each like the last
-                    rows[row] *= steps
-            self._filled = row + 1
-            if done == self.warmup or row + 1 == _BUFFER:
+            if next(iter(stats.values())).ndim == 2:
+                self._add_block(steps, stats)
+            else:
+                self._add_step(steps, stats)
+            if done == self.warmup:  # sums of a phase start again
                 self._fold()
-                if done == self.warmup:  # sums of a phase start again
-                    self._sums["acceptance_rate"][:] = self._sums["diverging"][:] = 0.0
-                    self._phase_steps = 0
+                self._sums["acceptance_rate"][:] = self._sums["diverging"][:] = 0.0
+                self._phase_steps = 0
         if time.perf_counter() >= self._due:
             self._refresh(self._sink)
+
+    def _add_step(self, steps: int, stats: Mapping[str, Any]) -> None:
+        """Put the statistics (C,) of a call into the buffers."""
+        if not self._buffers:
+            shape = _BUFFER, self.chains
+            self._buffers = [(name, np.zeros(shape)) for name in _SUMMED if name in stats]
+        # Copied, not kept: keeping every array of a step alive costs its reuse by NumPy.
+        row, self._last = self._filled, stats
+        for name, rows in self._buffers:
+            rows[row] = stats[name]
+            if steps != 1 and name == "n_steps":  # several in one call: each like the last
+                rows[row] *= steps
+        self._filled = row + 1
+        if row + 1 == _BUFFER:
+            self._fold()
+
+    def _add_block(self, steps: int, stats: Mapping[str, Any]) -> None:
+        """Add the statistics (C, K) of a call of `steps` steps to the sums."""
+        count = next(iter(stats.values())).shape[1]
+        self._last = {name: values[:, -1] for name, values in stats.items()}
+        for name in _SUMMED:
+            if name in stats:
+                self._sums[name] += stats[name].sum(axis=1, dtype=np.float64)
+        self._phase_steps += count
+        if count < steps:  # the draws of a thinned run: other steps are like them
+            if "n_steps" in stats:
+                self._sums["n_steps"] += (steps / count - 1.0) * stats["n_steps"].sum(axis=1)
+            if "divergences" in stats:
+                more = stats["divergences"] - stats["diverging"]
+                self._sums["diverging"] += more.sum(axis=1)
 
     def close(self, *, silent: bool = False) -> None:
         """Show the last state, unless `silent`, and free the terminal; once."""
@@ -181,6 +207,38 @@ class Progress:
                 "[progress] expected to show the progress, got "
                 f"{type(error).__name__} ({error}): the run continues without progress"
             )
+
+
+class Report:
+    """Feeds the progress display; arrays of a device are fetched a few times a second only."""
+
+    def __init__(self, reporter: Any, *, on_host: bool) -> None:
+        self.reporter, self.on_host = reporter, on_host
+        self.pending: list[tuple[int, Mapping[str, Array]]] = []
+        self.due = time.perf_counter() + 0.25
+
+    def update(self, done: int, info: Mapping[str, Array]) -> None:
+        """Report a call; see `Progress.update`."""
+        if not self.reporter.wanted:
+            return
+        if self.on_host:
+            self.reporter.update(done, info)
+            return
+        self.pending.append((done, info))
+        if time.perf_counter() >= self.due:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand over what is waiting."""
+        pending, self.pending = self.pending, []
+        if pending:
+            # One copy per statistic, not one per step: every copy waits for the device.
+            names = pending[0][1]
+            xp = namespace(*names.values())
+            rows = {k: to_host(xp.stack([info[k] for _, info in pending])) for k in names}
+            for i, (done, _) in enumerate(pending):
+                self.reporter.update(done, {k: v[i] for k, v in rows.items()})
+        self.due = time.perf_counter() + 0.25
 
 
 @dataclasses.dataclass

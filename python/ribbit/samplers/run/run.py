@@ -28,9 +28,8 @@ from ribbit.samplers.adapter import GroupChains, LocalChains, Thinning
 from ribbit.samplers.run.elsewhere import Elsewhere
 from ribbit.samplers.run.foresight import Foresight
 from ribbit.samplers.run.interrupt import InterruptGuard, carrying, here, way_on
-from ribbit.samplers.run.progress import Progress, ProgressOption
+from ribbit.samplers.run.progress import Progress, ProgressOption, Report
 from ribbit.samplers.run.ranks import Together
-from ribbit.samplers.run.record import Report
 from ribbit.samplers.run.sinks import Memory, Sink
 from ribbit.samplers.run.stored import Followed, Place, RunStore
 from ribbit.samplers.run.until import Watch
@@ -174,8 +173,7 @@ class Run:
         start = sampler, self.state, thinning
         chains = LocalChains(*start, each=self.save_warmup)
         if self.ranks is not None:
-            late = lambda: left() <= 0.0  # noqa: E731
-            chains = GroupChains(*start, each=self.save_warmup, ranks=self.ranks, late=late)
+            chains = GroupChains(*start, each=self.save_warmup, ranks=self.ranks, left=left)
         foresight = Foresight(sampler._density, self._settled(), first + self.total)
         with reporter:
             # A look that Ctrl-C ended, and the draws of which are in the folder.
@@ -187,8 +185,8 @@ class Run:
                 positions, stats = chains.advance(self._room(), seconds, guard, foresight.stop)
                 if not self._put(chains, positions, stats, guard, warming=warming):
                     break
-                for step, told, count in chains.told:
-                    report.update(step - first, told, count)
+                for step, told in chains.told:
+                    report.update(step - first, told)
                 spent = time.perf_counter() - begun
                 foresight.update(name, self.state, before, stats, spent)
                 met = watch.due(self.kept) and self._enough(guard, reporter)
