@@ -29,6 +29,11 @@ def test_members_of_samplers(name: str) -> None:
     assert shown(getattr(rb, name)(TARGET)) == {"init", "sample", "settings", "step"} | more
 
 
+def test_members_of_a_handle() -> None:
+    with rb.HMC(TARGET).sample(1, warmup=1, blocking=False) as run:
+        assert shown(run) == {"draws", "progress", "running", "stop", "wait"}
+
+
 @pytest.mark.parametrize("name", FITS)
 def test_members_of_fits(name: str) -> None:
     assert shown(getattr(rb, name)) == {"fit"}

@@ -212,14 +212,14 @@ class RunHandle:
 
     # The thread of the run calls these.
 
-    def opened(self, guard: InterruptGuard) -> None:
+    def _take_guard(self, guard: InterruptGuard) -> None:
         """Take the run's guard; fits and runs inside it have their own."""
         if self._guard is None:
             self._guard = guard
             if self._asked:
                 self._ask()
 
-    def begun(self, run: Run) -> None:
+    def _take_run(self, run: Run) -> None:
         """Take the run."""
         if self._run is None:
             self._run = run

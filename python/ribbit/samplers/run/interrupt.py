@@ -79,7 +79,7 @@ class InterruptGuard:
 
     def __enter__(self) -> Self:
         if here.handle is not None:
-            here.handle.opened(self)
+            here.handle._take_guard(self)
         if threading.current_thread() is threading.main_thread():
             old = signal.getsignal(signal.SIGINT)
             if callable(old) or old == signal.SIG_DFL:

@@ -135,7 +135,7 @@ class Run:
     ) -> Draws:
         """Run, and pack what there is; an exception carries that too."""
         if here.handle is not None:
-            here.handle.begun(self)
+            here.handle._take_run(self)
         with carrying(name, "draws", self._done):
             if self.store is None:
                 self.loop(name, guard, progress, max_seconds)
