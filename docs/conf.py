@@ -105,7 +105,10 @@ WIDE = (
     "aarch64|benchmarks|digits|effective|ensemble_starts|gpu_paper|gpu_report|izmailov|mclmc|"
     "measurements|parallel_costs|platforms|results|roofline|scaling|shapes|sklearn_defaults"
 )
-html_sidebars = {name: [] for name in ["index", *(f"developer/{page}" for page in WIDE.split("|"))]}
+html_sidebars = {
+    name: []
+    for name in ["index", "performance", *(f"developer/{page}" for page in WIDE.split("|"))]
+}
 html_theme_options = {
     "logo": {
         "image_light": "_static/logo.svg",
