@@ -35,7 +35,7 @@ from ribbit.protocols import Array
 from ribbit.results import archive
 from ribbit.results.contents import whole
 from ribbit.results.draws import Draws
-from ribbit.results.lazy import JoinedArray, RoundedArray, encoded
+from ribbit.results.lazy import JoinedArray, MappedArray, RoundedArray, encoded
 from ribbit.results.saved import Fit, draws_of, fit_of, flag, module_of, run_of
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ class RowFile:
             if count:
                 # By the descriptor of who writes: the folder may be gone.
                 with open(self.path if own is None else own, "rb", closefd=own is None) as file:
-                    parts.append(np.memmap(file, self.disk, "r", shape=(count, *self.shape)))
+                    parts.append(MappedArray(file, self.disk, "r", shape=(count, *self.shape)))
         for block in self.held if rows > count else []:
             parts.append(block[: rows - count])
             count += len(parts[-1])

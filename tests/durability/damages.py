@@ -50,6 +50,8 @@ def broken_off(folder: Path, block: int = 1 << 26, seed: int = 2) -> Path:
     """Make a run that has stopped twice, whose checksums are of `block` bytes each."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ribbit.store._BLOCK", block)
+        # Draws come one by one, as they do if predictions take long.
+        patch.setattr("ribbit.results.running.RunningPrediction.room", lambda self, chains: 1)
         for draws in (BEFORE, DRAWS - BEFORE):  # a state at the end of each call, none between
             with pytest.raises(Enough):
                 line(folder, draws, seed)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CHUNK",
     "JoinedArray",
+    "MappedArray",
     "Numbers",
     "RoundedArray",
     "chain_groups",
@@ -38,9 +39,18 @@ Numbers: TypeAlias = "npt.NDArray[np.int64]"  # draw d of chain c of C has numbe
 CHUNK = 1 << 20
 
 
+class MappedArray(np.memmap[Any, Any]):
+    """A file of a run that is mapped, and read in parts; what is computed from it is in memory."""
+
+    @property
+    def lazy(self) -> bool:
+        """Whether it is the file itself."""
+        return self._mmap is not None  # type: ignore[attr-defined]
+
+
 def is_lazy(array: Any) -> bool:
     """Whether an array reads what is indexed, and should be asked for parts."""
-    return isinstance(array, np.memmap) or getattr(array, "lazy", False) is True
+    return getattr(array, "lazy", False) is True
 
 
 def chain_groups(array: Any) -> list[tuple[int, int]]:
