@@ -162,10 +162,9 @@ class LocalChains:
         draws until then.
         """
         self.told = []
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
-        end, warming, blocks = time.perf_counter() + seconds, self.warming_up, []
+        self.raise_deferred()
+        end, warming, blocks = time.perf_counter() + seconds, self.warming_up, list[Block]()
+        done = self.state, self.divergences  # after the last block
         most = self._most if warming else min(most, self._most)
         stop = stop if stop > self.step else sys.maxsize
         try:
@@ -174,21 +173,23 @@ class LocalChains:
                 if block is not None:
                     blocks.append(block)
                     most -= next(iter(block[1].values())).shape[1]
+                done = self.state, self.divergences
                 ended = self.step >= stop or self.warming_up != warming
                 if whole or ended or self.over or time.perf_counter() >= end:
                     break
-        except (Interrupted, KeyboardInterrupt) as error:
-            if not guard.requested:
-                self._raise_later(error, bool(blocks))
         except BaseException as error:
-            self._raise_later(error, bool(blocks))
+            self.state, self.divergences = done
+            ours = guard.requested and isinstance(error, (Interrupted, KeyboardInterrupt))
+            if not ours and not blocks:
+                raise
+            self._error = None if ours else error
         return _joined(blocks)
 
-    def _raise_later(self, error: BaseException, later: bool) -> None:
-        """Raise an error, in the next call if there are draws to return first."""
-        if not later:
+    def raise_deferred(self) -> None:
+        """Raise the error that came after the draws of the last block, if there was one."""
+        error, self._error = self._error, None
+        if error is not None:
             raise error
-        self._error = error
 
     def _move(self, most: int, guard: InterruptGuard, stop: int) -> tuple[Block | None, bool]:
         """Make one call: its draws, None if it made none, and whether they use the shared space."""

@@ -89,7 +89,11 @@ class RunHandle:
                     )
             thread.start()
             _alive.add(self)
-        self._begun.wait(_PATIENCE)
+        try:
+            self._begun.wait(_PATIENCE)
+        except BaseException:  # Ctrl-C: the caller gets no handle to stop the run with
+            self._ask()
+            raise
         if self._run is None and isinstance(self._error, Exception):
             raise self._error
         return self

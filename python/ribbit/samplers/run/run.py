@@ -197,6 +197,8 @@ class Run:
                 if chains.over or (self.ranks is None and left() <= 0.0):
                     self._enough(guard, reporter, last=True)
                     break
+            if not guard.requested:
+                chains.raise_deferred()
             report.flush()
             reporter.reason = self._why(guard)
         if not guard.requested:
@@ -236,17 +238,22 @@ class Run:
                     raise
                 return False
         with self.lock:
-            if drawn is not None:
-                if self.running is not None and batch is not None:
-                    self.running.add(batch, drawn.shape[0])
-                    if self.store is not None:
-                        self.store.append_predictions(batch[0].values)
-                self.draws.append(drawn, stats)
-                self.watch.take(drawn)
-                self.kept += drawn.shape[1]
-            elif positions is not None and self.warmup is not None:
-                self.warmup.append(positions, stats)
-            self.state, self._divergences = chains.state, chains.divergences
+            try:
+                if drawn is not None:
+                    if self.running is not None and batch is not None:
+                        self.running.add(batch, drawn.shape[0])
+                        if self.store is not None:
+                            self.store.append_predictions(batch[0].values)
+                    self.draws.append(drawn, stats)
+                    self.watch.take(drawn)
+                    self.kept += drawn.shape[1]
+                elif positions is not None and self.warmup is not None:
+                    self.warmup.append(positions, stats)
+                self.state, self._divergences = chains.state, chains.divergences
+            except BaseException as error:
+                if self.store is not None:
+                    self.store.abandon(error)
+                raise
         return True
 
     def _elapsed(self) -> float:

@@ -149,6 +149,10 @@ class RunStore:
         file = self._writer.predictions
         return None if file is None else file.array(count)
 
+    def abandon(self, error: BaseException) -> None:
+        """Write no more states: what was appended last does not belong to one."""
+        self._writer.errors.append(error)
+
     def after_step(self, place: Callable[[], Place]) -> None:
         """Write a checkpoint during sampling when it is due; OSError as `StoreWriter` raises it."""
         self._writer.checkpoint(functools.partial(self._save, place))

@@ -276,6 +276,7 @@ class Watch:
             evidence = self._evidence(stats, settings)
             found = self._reached(evidence, self.rule.rhat, self.rule.ess)
         if found.met:
+            record.upto(kept)  # joins blocks, which Ctrl-C must not cut in two
             guard.begin_foreign()
             try:
                 found = found._replace(met=confirm())
@@ -367,7 +368,7 @@ class Watch:
         finally:
             guard.foreign = False
         kept = [*self._kept, values]
-        self._pending, self._waiting = [], 0
         while sum(part.shape[1] for part in kept) * self._chains > 2 * self._cap:
             kept, self._every = [np.concatenate(kept, axis=1)[:, ::2]], 2 * self._every
-        self._kept = kept  # in one piece: another thread may look
+        self._kept = kept  # before nothing is pending: another thread may look
+        self._pending, self._waiting = [], 0
