@@ -164,7 +164,7 @@ class LocalChains:
         self.told = []
         self.raise_deferred()
         end, warming, blocks = time.perf_counter() + seconds, self.warming_up, list[Block]()
-        done = self.state, self.divergences  # after the last block
+        begun, done = self.state, (self.state, self.divergences)  # done: after the last call
         most = self._most if warming else min(most, self._most)
         stop = stop if stop > self.step else sys.maxsize
         try:
@@ -180,13 +180,13 @@ class LocalChains:
         except BaseException as error:
             self.state, self.divergences = done
             ours = guard.requested and isinstance(error, (Interrupted, KeyboardInterrupt))
-            if not ours and not blocks:
+            if not ours and self.state is begun:
                 raise
             self._error = None if ours else error
         return _joined(blocks)
 
     def raise_deferred(self) -> None:
-        """Raise the error that came after the draws of the last block, if there was one."""
+        """Raise the error that came after the steps of the last block, if there was one."""
         error, self._error = self._error, None
         if error is not None:
             raise error
