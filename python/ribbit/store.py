@@ -134,9 +134,9 @@ class Store:
 class RowFile:
     """An append-only file of rows (D, C, ...), each a draw of all chains.
 
-    `stored` is the dtype in the file ("bfloat16" too) or the fields of statistics, `dtype` that of
-    positions in memory. `crcs` are the CRC-32 of each block of `block` bytes; the last block may be
-    shorter. Rows that cannot be written, and all after them, stay in memory (`held`).
+    `stored` is the dtype in the file ("bfloat16" too) or the fields of statistics, `dtype` the
+    dtype of positions in memory. `crcs` are the CRC-32 of each block of `block` bytes; the last
+    block may be shorter. Rows that cannot be written, and all after them, stay in memory (`held`).
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class RowFile:
 
     def open(self, errors: list[BaseException]) -> None:
         """Make the file, or cut off what does not count; what goes wrong later joins `errors`."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
         self._descriptor = os.open(self.path, flags, 0o666)
         # After an error it stays open as long as this lives. A run may end with the process.
         self._close = weakref.finalize(self, os.close, self._descriptor)
@@ -362,7 +362,7 @@ class StateWriter:
             self._resume()
 
     def _resume(self) -> None:
-        """Read the state; DataError for a damaged folder, ValueError for that of another call."""
+        """Read the state; DataError if it is damaged, ValueError if another call wrote it."""
         function, folder = self.function, self.folder
         header, sections = _read_state(function, folder / _STATE)
         if header["kind"] != self.kind:
@@ -462,7 +462,7 @@ class StateWriter:
 
 
 class StoreWriter(StateWriter):
-    """A sink of draws: files of rows, and a state file that counts them; see `StateWriter`."""
+    """The files of draws and the state file that counts them; see `StateWriter`."""
 
     draws: Part
     warmup: Part | None = None
@@ -504,18 +504,9 @@ class StoreWriter(StateWriter):
         self.warmup = Part(self.files, "warmup_") if "warmup_stats" in self.files else None
         self.predictions = self.files.get("predictions")
 
-    @property
-    def count(self) -> int:
-        """Draws of each chain."""
-        return self.draws.count
-
-    def append(self, positions: Array, stats: Mapping[str, Array]) -> None:
-        """Add draws (C, K, P) and their statistics (C, K); `checkpoint` raises what goes wrong."""
-        self.draws.append(positions, stats)
-
 
 def _write_state(folder: Path, header: dict[str, Any], sections: dict[str, bytes]) -> None:
-    """Replace the state file, flushed; the one before keeps its place beside it."""
+    """Replace the state file, flushed; the state before becomes state.previous."""
     header["sections"] = [(name, len(data), zlib.crc32(data)) for name, data in sections.items()]
     line = archive.text(header)[1:].encode() + b"\n"
     with open(folder / _NEW, "wb", buffering=0) as file:
@@ -581,7 +572,7 @@ def _reading(function: str, path: Path) -> Iterator[None]:
 def _unpacked(
     function: str, header: dict[str, Any], sections: dict[str, bytes]
 ) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """Return a state's plain values and arrays, those of its sections among them."""
+    """Return the plain values and arrays of a state and its sections."""
     values, arrays = dict(header), dict[str, Any]()
     for data in sections.values():
         more, found = archive.unpacked(function, data)
@@ -591,8 +582,14 @@ def _unpacked(
 
 
 def _files_of(folder: Path, header: dict[str, Any]) -> dict[str, RowFile]:
-    files = header["files"]
-    return {name: RowFile.from_description(folder, name, how) for name, how in files.items()}
+    """Return the files of a state; ValueError if they have different numbers of draws."""
+    described = header["files"].items()
+    files = {name: RowFile.from_description(folder, name, how) for name, how in described}
+    for warmup in (False, True):
+        rows = {f.rows for name, f in files.items() if name.startswith("warmup_") == warmup}
+        if len(rows) > 1:
+            raise ValueError(f"files of {sorted(rows)} draws")
+    return files
 
 
 def _sync_folder(folder: Path) -> None:
@@ -953,8 +950,6 @@ def _load_folder(folder: Path, rescue: bool, verify: bool) -> Draws | Fit:
         warm = min((n for name, n in counts.items() if name.startswith("warmup_")), default=0)
         kept = min(n for name, n in counts.items() if not name.startswith("warmup_"))
         entire = all(counts[name] == file.rows for name, file in files.items())
-        if entire and any(n not in (kept, warm) for n in counts.values()):
-            raise ValueError(f"rows {counts}")
         return run_of(
             values,
             arrays,

@@ -1,7 +1,7 @@
 """Figures of the examples on large networks, for ``python -m tools.results examples``.
 
-Images: Fashion-MNIST from the folder RIBBIT_FASHION_MNIST, else from that of Debian's package; if
-there are none, the tables on images are left out. The images out of distribution are MNIST's.
+The images are Fashion-MNIST, from the folder RIBBIT_FASHION_MNIST or Debian's package. Without them
+the tables on images are left out. The images out of distribution are MNIST's.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Today's samplers as chains that advance in blocks of draws, which is all that the loop knows.
+"""Chains that advance in blocks of draws, made by the calls of a sampler.
 
 Shapes: C chains, K draws of a block, P parameters.
 """
@@ -112,9 +112,9 @@ class LocalChains:
     Attributes
     ----------
     state : AnyState
-        Of all chains, after the last step.
+        State of all chains after the last step.
     divergences : (C,) int64 array or None
-        Of a thinned run: diverging transitions since the last draw.
+        Diverging transitions since the last draw, if the run is thinned.
     told : list
         Step and statistics, (C,) or (C, K), of every call of the last block.
     over : bool
@@ -306,7 +306,7 @@ class GroupChains(LocalChains):
 
 
 def _joined(blocks: list[Block]) -> Block:
-    """Return the draws of several calls as those of one."""
+    """Join the draws of several calls."""
     if len(blocks) < 2:
         return blocks[0] if blocks else (None, {})
     xp = namespace(*blocks[0][1].values())

@@ -450,7 +450,7 @@ def run_epochs(
         return fit(), f"{(step - first) // batches} of {epochs} epochs"
 
     with (
-        carrying(function, "fit", done),
+        carrying(function, "fit", done, way_on(written)),
         Progress(progress, total=end - begun, chains=members, title=title, fit=True) as reporter,
         contextlib.nullcontext() if written is None else written.finishing_with(packed),
     ):

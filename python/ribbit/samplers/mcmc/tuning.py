@@ -184,7 +184,7 @@ class Tuning:
     ) -> State:
         """Adaptation after a transition of warmup; the only place that waits for a device.
 
-        settles: whether trajectories are those of `steps_of`, brief at first.
+        settles: whether `steps_of` chose the trajectories, which are brief at first.
         """
         xp, done = self._density.xp, state.step
         assert state.adaptation is not None

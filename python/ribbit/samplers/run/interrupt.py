@@ -108,7 +108,12 @@ class InterruptGuard:
 
 
 @contextlib.contextmanager
-def carrying(function: str, attribute: str, done: Callable[[], tuple[Any, str]]) -> Iterator[None]:
+def carrying(
+    function: str,
+    attribute: str,
+    done: Callable[[], tuple[Any, str]],
+    way_on: str | None = None,
+) -> Iterator[None]:
     """Give an exception that leaves the block what was done: as `attribute`, and in a note.
 
     `done` returns the value of the attribute, "draws" or "fit", and words for it.
@@ -122,6 +127,6 @@ def carrying(function: str, attribute: str, done: Callable[[], tuple[Any, str]])
             setattr(error, attribute, value)
             error.add_note(
                 f"[{function}] ended after {words}: they are in `.{attribute}` of this "
-                f"exception (continue with resume=error.{attribute})"
+                f"exception ({way_on or f'continue with resume=error.{attribute}'})"
             )
         raise

@@ -136,7 +136,7 @@ class Run:
         """Run, and pack what there is; an exception carries that too."""
         if here.handle is not None:
             here.handle._take_run(self)
-        with carrying(name, "draws", self._done):
+        with carrying(name, "draws", self._done, self.way_on):
             if self.store is None:
                 self.loop(name, guard, progress, max_seconds)
             else:
@@ -176,7 +176,7 @@ class Run:
             chains = GroupChains(*start, each=self.save_warmup, ranks=self.ranks, left=left)
         foresight = Foresight(sampler._density, self._settled(), first + self.total)
         with reporter:
-            # A look that Ctrl-C ended, and the draws of which are in the folder.
+            # Ctrl-C may have ended the last check of the draws in the folder.
             met = watch.owes(self.kept) and self._enough(guard, reporter)
             met = met or watch.met  # of a folder that is complete
             while self.kept < self.num_draws and not (guard.requested or met):
@@ -197,8 +197,7 @@ class Run:
                 if chains.over or (self.ranks is None and left() <= 0.0):
                     self._enough(guard, reporter, last=True)
                     break
-            if not guard.requested:
-                chains.raise_deferred()
+            chains.raise_deferred()
             report.flush()
             reporter.reason = self._why(guard)
         if not guard.requested:
@@ -341,9 +340,9 @@ class Run:
                 f"after {state.step} steps, {max(0, state.warmup - state.step)} of warmup to go "
                 f"({self.way_on or 'continue with resume=draws'})",
             )
-        if interrupted:
-            return self._pack()
         draws = self._pack()
+        if interrupted:
+            return draws
         text = unconverged(draws) or self._unmet(draws)
         if text is not None:
             warn(f"[{name}] {text}", ConvergenceWarning)

@@ -59,7 +59,7 @@ class Followed:
 class RunStore:
     """One folder while one call of ``sample`` writes it.
 
-    `kept` and `warm` count draws of the calls before, `origin` says how the start was found, and
+    `kept` counts the draws of earlier calls, `origin` says how the start was found, and
     `found` holds settings of the run next to its sampler's.
     """
 
@@ -71,7 +71,6 @@ class RunStore:
         self.begun, self.seconds = self._writer.begun, self._writer.seconds
         header, files = self._writer.header, self._writer.files
         self.kept = files["stats"].rows if self.begun else 0
-        self.warm = files["warmup_stats"].rows if "warmup_stats" in files else 0
         self.origin: dict[str, Any] | None = header.get("origin")
         self.found: dict[str, Any] = header.get("found", {})
         self._predictive: Any = None
@@ -120,7 +119,7 @@ class RunStore:
         running: RunningPrediction | None,
         place: Callable[[], Place],
     ) -> tuple[Stored, Stored | None]:
-        """Return where draws and warmup go; what is there counts."""
+        """Return the sinks of draws and warmup, after the draws that the folder has."""
         shape, dtype = (state.position.shape[0], dim), host_dtype(state.position).name
         predictions = None
         if self._writer.options.keep == "predictions" and running is not None:
