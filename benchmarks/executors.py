@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 import ribbit as rb
-from ribbit.samplers.run.worker import Steps
-from ribbit.samplers.run.workers import Call, Workers
+from ribbit.worker import Steps
+from ribbit.workers import Call, Workers
 
 
 def small() -> tuple[rb.Posterior, int]:

@@ -21,7 +21,7 @@ from ribbit._arrays.positions import drawn_positions
 from ribbit.errors import ShapeError
 from ribbit.jax.density import JaxDensity
 from ribbit.results.draws import Draws
-from ribbit.samplers.run.base import Sampler
+from ribbit.sample import Sampler
 
 with needing("ribbit.numpyro", "numpyro"):
     import jax

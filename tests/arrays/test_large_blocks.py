@@ -9,8 +9,8 @@ import pytest
 import ribbit as rb
 from ribbit import _core
 from ribbit._arrays.draws import put_draw
-from ribbit.samplers.run.base import _groups
-from ribbit.samplers.run.run import _largest
+from ribbit.run import _largest
+from ribbit.sample import _groups
 
 LARGE = (1, 1 << 21)  # float32: one block of 8 MiB
 

@@ -458,13 +458,13 @@ def test_a_wish_to_stop_on_one_rank_stops_all_at_the_same_step(
 ) -> None:
     """As a signal handler asks, from another thread, at some moment of a gradient."""
     guards: dict[Any, Any] = {}
-    made = rb.samplers.run.base.InterruptGuard.__init__
+    made = rb.sample.InterruptGuard.__init__
 
     def init(guard: Any, group: Any = None) -> None:
         made(guard, group)
         guards[None if group is None else group.rank] = guard
 
-    monkeypatch.setattr(rb.samplers.run.base.InterruptGuard, "__init__", init)
+    monkeypatch.setattr(rb.sample.InterruptGuard, "__init__", init)
 
     def program(group: Any) -> Any:
         hmc = rb.HMC(posterior(group), step_size=0.01, num_leapfrog_steps=50)

@@ -11,7 +11,7 @@ import pytest
 
 import ribbit as rb
 from ribbit.errors import GroupError, RibbitWarning
-from ribbit.samplers.run.interrupt import InterruptGuard
+from ribbit.interrupt import InterruptGuard
 from tests.support.ranks import on_ranks
 from tests.support.rows_over_ranks import ROWS, data, posterior, same_on_ranks
 

@@ -17,7 +17,10 @@ from tests.support.paths import ROOT
 
 LIST = Path(__file__).with_name("internal_tests.csv")
 KNOWN = set(modules(Path(ribbit.__file__).resolve().parent, "ribbit"))
-INTERNAL = re.compile(r"\bribbit\.(?:samplers|results)\.[\w.]+")
+# Files of a run at the top of the package are internal, too; `store` and `sample` have public names.
+RUN = "adapter|density|executor|foresight|handle|interrupt|options|parts|progress|run|sample|sinks"
+RUN += "|stored|until|worker|workers"
+INTERNAL = re.compile(rf"\bribbit\.(?:(?:samplers|results)\.|(?:{RUN})\b)[\w.]*")
 
 
 def import_lines(text: str) -> int:
@@ -37,7 +40,8 @@ def import_lines(text: str) -> int:
 def _names_a_module(name: str) -> bool:
     """Return whether a dotted name is a module below samplers or results, or lies in one."""
     parts = name.split(".")
-    return any(".".join(parts[:end]) in KNOWN for end in range(3, len(parts) + 1))
+    first = 3 if parts[1] in ("samplers", "results") else 2
+    return any(".".join(parts[:end]) in KNOWN for end in range(first, len(parts) + 1))
 
 
 def differences(folder: Path, rows: list[dict[str, str]]) -> list[str]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit.samplers.run.target import Density
+from ribbit.density import Density
 
 torch = pytest.importorskip("torch")
 import ribbit.torch  # noqa: E402

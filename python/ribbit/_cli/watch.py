@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ribbit.progress import format_line
 from ribbit.results.draws import Draws
 from ribbit.results.outcome import divergences
-from ribbit.samplers.run.progress import format_line
 from ribbit.store import writer
 
 __all__ = ["snapshot", "watch"]

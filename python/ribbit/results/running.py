@@ -57,7 +57,7 @@ _MOMENTS = ("first", "sum", "squares", "noise", "entropy")
 
 
 class _Guard(Protocol):
-    """What :class:`ribbit.samplers.run.interrupt.InterruptGuard` offers here."""
+    """What :class:`ribbit.interrupt.InterruptGuard` offers here."""
 
     foreign: bool
 

@@ -1,7 +1,9 @@
 """Samplers and their building blocks."""
 
 from ribbit._arrays.keywords import explain
+from ribbit.handle import RunHandle
 from ribbit.results.state import MicrocanonicalState, State, StochasticState
+from ribbit.sample import STARTS, Sampler
 from ribbit.samplers.fit.bbb import BBB
 from ribbit.samplers.fit.ensemble import DeepEnsemble
 from ribbit.samplers.fit.ensemble_start import EnsembleStart
@@ -13,12 +15,10 @@ from ribbit.samplers.mcmc.leapfrog import Trajectory, leapfrog
 from ribbit.samplers.mcmc.mclmc import MCLMC
 from ribbit.samplers.mcmc.metropolis import metropolis
 from ribbit.samplers.mcmc.nuts import NUTS
-from ribbit.samplers.run.base import STARTS, Sampler
-from ribbit.samplers.run.handle import RunHandle
-from ribbit.samplers.run.until import Converged
 from ribbit.samplers.sgmcmc.baoab import BAOAB
 from ribbit.samplers.sgmcmc.sghmc import SGHMC
 from ribbit.samplers.sgmcmc.sgld import SGLD
+from ribbit.until import Converged
 
 __all__ = [
     "BAOAB",

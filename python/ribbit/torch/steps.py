@@ -16,8 +16,8 @@ from ribbit._arrays.checks import FloatArray
 from ribbit._arrays.positions import host_position
 from ribbit._arrays.threads import Interrupted
 from ribbit._arrays.update_rules import RULES, check_moments
+from ribbit.density import Density
 from ribbit.results.state import StochasticState
-from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.python_steps import python_steps
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.targets.likelihoods import Array64

@@ -6,7 +6,6 @@ import pytest
 import ribbit as rb
 from ribbit import schedules
 from ribbit._backends.cuda import density as cuda_density
-from ribbit.samplers.run import target
 from ribbit.samplers.sgmcmc import stepper
 from tests.backends.cuda.steps_problem import pair
 from tests.support.cuda.waits import allowed, no_waits
@@ -64,7 +63,7 @@ def test_a_call_waits_once(device, monkeypatch):
         for count in (1, 40):
             state, _ = sampler.step(state, num_steps=count)  # compiles
             with monkeypatch.context() as patch:
-                for module in (cuda_density, stepper, target):
+                for module in (cuda_density, stepper, density):
                     if hasattr(module, "to_host"):
                         patch.setattr(module, "to_host", seen)
                 with no_waits(device):

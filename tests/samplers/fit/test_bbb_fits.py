@@ -7,8 +7,8 @@ import pytest
 
 import ribbit as rb
 from ribbit.errors import NonFiniteError
+from ribbit.interrupt import InterruptGuard
 from ribbit.results.fits import MeanField
-from ribbit.samplers.run.interrupt import InterruptGuard
 from tests.oracle.reference import normal
 from tests.support.linear_posterior import DIM, ROWS, X, Y, target
 

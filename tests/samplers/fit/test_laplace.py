@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit.interrupt import InterruptGuard
 from ribbit.samplers.fit.curvature import factor_of
-from ribbit.samplers.run.interrupt import InterruptGuard
 from tests.support.linear_posterior import DIM, X, Y, optimum, target
 
 RNG = np.random.default_rng(0)

@@ -8,11 +8,11 @@ import pytest
 
 import ribbit as rb
 from ribbit import _core
+from ribbit.adapter import CallSize
 from ribbit.errors import RibbitWarning
-from ribbit.samplers.adapter import CallSize
+from ribbit.foresight import Foresight
 from ribbit.samplers.mcmc import hmc
 from ribbit.samplers.mcmc.tuning import Tuning
-from ribbit.samplers.run.foresight import Foresight
 from tests.support.targets import same
 
 pytestmark = [
@@ -149,7 +149,7 @@ def test_a_call_that_ends_by_the_clock_gives_the_same(case, seconds, thin, toget
 
 def test_calls_get_shorter_when_transitions_get_slower(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("ribbit.samplers.adapter.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("ribbit.adapter.time.perf_counter", lambda: now[0])
     size = CallSize(0.02)
     for _ in range(6):  # of 10 us each
         count = size.size(1000)

@@ -8,11 +8,11 @@ import pytest
 
 import ribbit as rb
 from ribbit._arrays.threads import num_threads
+from ribbit.density import Density
 from ribbit.results.state import InputProducts, MicrocanonicalState
 from ribbit.samplers import MCLMC
 from ribbit.samplers.mcmc.input_scales import InputScales
 from ribbit.samplers.mcmc.isokinetic import Dynamics, Path
-from ribbit.samplers.run.target import Density
 from ribbit.targets.blocks import blocks_of
 from tests.oracle import isokinetic_reference as reference
 from tests.oracle.reference import normal

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit.density import Density
 from ribbit.errors import RibbitWarning
 from ribbit.results.state import GradientSquares, Welford
 from ribbit.samplers import MCLMC
 from ribbit.samplers.mcmc.energy_tuning import OF_GRADIENTS, block_end
 from ribbit.samplers.mcmc.layer_scales import LayerScales
-from ribbit.samplers.run.target import Density
 from tests.support.targets import Gaussian, equal, posterior, same
 
 pytestmark = pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")

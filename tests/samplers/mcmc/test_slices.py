@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit.density import Density
 from ribbit.samplers.mcmc.input_scales import InputScales
 from ribbit.samplers.mcmc.isokinetic import Dynamics, Path
-from ribbit.samplers.run.target import Density
 
 CHAINS, NONE = 5, np.zeros(0)
 

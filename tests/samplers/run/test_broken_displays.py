@@ -9,10 +9,10 @@ import warnings
 import numpy as np
 import pytest
 
+from ribbit import progress
 from ribbit._arrays.warning import warn
 from ribbit.errors import RibbitWarning
 from ribbit.samplers import HMC
-from ribbit.samplers.run import progress
 from tests.support.targets import OPTIONS, equal, posterior
 
 ERRORS = {

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit import parts, worker
 from ribbit._arrays.threads import num_threads
-from ribbit.samplers.run import parts, worker
 from tests.support.executors import Here, Mortal
 
 pytestmark = pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")  # short runs

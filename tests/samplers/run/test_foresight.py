@@ -44,7 +44,7 @@ def test_data_without_noise_are_named_early(options):
 
 
 def test_the_marginal_density_too(monkeypatch):
-    monkeypatch.setattr("ribbit.samplers.run.foresight._LONG", 1.0)
+    monkeypatch.setattr("ribbit.foresight._LONG", 1.0)
     with pytest.raises(NoiseWarning, match="expected data with noise"):
         run(problem(NONE, prior=rb.Normal(1.0), marginalize="last_layer"))
 
@@ -64,7 +64,7 @@ def test_nothing_is_said_of_others(prior, options):
 @pytest.mark.filterwarnings("ignore:.*default length takes at most:ribbit.errors.RibbitWarning")
 def test_long_runs_are_foreseen(monkeypatch):
     """Any other posterior that is far narrower than its prior: of any target."""
-    monkeypatch.setattr("ribbit.samplers.run.foresight._PATIENCE", 0.0)
+    monkeypatch.setattr("ribbit.foresight._PATIENCE", 0.0)
 
     class Narrow(rb.CallableDensity):
         shared_prior_sd = 1.0

@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit import handle
+from ribbit import sample
 from ribbit.errors import ConvergenceWarning
 from ribbit.samplers import HMC
-from ribbit.samplers.run import base, handle
 from tests.support.targets import OPTIONS, Gaussian, Line, equal, posterior, same
 
 # as many draws as there is time for, whose bits are looked at and not where they are
@@ -77,7 +78,7 @@ def test_type_checkers_know_every_option():
     options = list(inspect.signature(rb.Sampler.sample).parameters)
     assert options[:2] == ["self", "num_draws"]
     assert options[-1] == "blocking"
-    assert list(base._Call.__annotations__) == options[2:-1]
+    assert list(sample._Call.__annotations__) == options[2:-1]
     returns = [one.__annotations__["return"] for one in typing.get_overloads(rb.Sampler.sample)]
     assert returns == ["Draws", "RunHandle", "Draws | RunHandle"]
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit.density import Density
 from ribbit.errors import RibbitWarning
+from ribbit.run import Run
 from ribbit.samplers import HMC, MCLMC
-from ribbit.samplers.run.run import Run
-from ribbit.samplers.run.target import Density
 from tests.support.targets import OPTIONS, Gaussian, Line, equal, posterior, same
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")

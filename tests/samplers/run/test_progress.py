@@ -1,4 +1,4 @@
-"""ribbit.samplers.run.progress: what is shown, when, at what cost; no draw depends on it."""
+"""ribbit.progress: what is shown, when, at what cost; no draw depends on it."""
 
 import functools
 import io
@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit import datasets
+from ribbit import datasets, progress
+from ribbit.progress import Progress, format_line, render_table
 from ribbit.samplers.mcmc.hmc import HMC
-from ribbit.samplers.run import progress
-from ribbit.samplers.run.progress import Progress, format_line, render_table
 
 
 class Terminal(io.StringIO):

@@ -9,7 +9,7 @@ import pytest
 import ribbit as rb
 from ribbit._arrays import overrides
 from ribbit._backends import cpu
-from ribbit.samplers.run.target import Density
+from ribbit.density import Density
 
 PLAIN = (rb.Dense(1),)
 SD = 0.0995  # of N(0, 1) times N(0, 0.1^2)

@@ -5,7 +5,7 @@ import pytest
 
 import ribbit as rb
 from ribbit import schedules
-from ribbit.samplers.adapter import Thinning
+from ribbit.adapter import Thinning
 from ribbit.samplers.sgmcmc.stepper import Stepper
 
 CASES = {

@@ -8,10 +8,10 @@ import pytest
 
 import ribbit as rb
 from ribbit.errors import ConvergenceWarning
+from ribbit.run import Run
 from ribbit.samplers import HMC
-from ribbit.samplers.run.run import Run
-from ribbit.samplers.run.sinks import Memory
-from ribbit.samplers.run.until import Watch
+from ribbit.sinks import Memory
+from ribbit.until import Watch
 from tests.support.targets import Gaussian, Line, equal, same
 
 X = np.linspace(-1.0, 1.0, 40)[:, None]

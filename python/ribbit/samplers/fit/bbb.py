@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ribbit import schedules
+from ribbit import options, schedules
 from ribbit._arrays import checks, overrides
 from ribbit._arrays.batches import Batches
 from ribbit._arrays.namespace import from_host, host_dtype, namespace, to_host
+from ribbit.density import Density
+from ribbit.distributed.ranks import Together, together
 from ribbit.errors import DTypeError, NonFiniteError, ShapeError
+from ribbit.interrupt import InterruptGuard
+from ribbit.progress import ProgressOption
 from ribbit.protocols import Array
 from ribbit.results.fits import MeanField
 from ribbit.samplers.fit.stored import FitStore, FollowedFit
@@ -25,11 +29,6 @@ from ribbit.samplers.fit.training import (
     warn_of_end,
     warn_of_rest,
 )
-from ribbit.samplers.run import options
-from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.progress import ProgressOption
-from ribbit.samplers.run.ranks import Together, together
-from ribbit.samplers.run.target import Density
 from ribbit.store import Store
 
 __all__ = ["BBB"]

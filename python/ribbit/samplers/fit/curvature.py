@@ -14,8 +14,8 @@ import numpy as np
 
 from ribbit._arrays.namespace import require_memory
 from ribbit._arrays.threads import Interrupted
-from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.target import Density
+from ribbit.density import Density
+from ribbit.interrupt import InterruptGuard
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ribbit import options
 from ribbit._arrays import checks, overrides
 from ribbit._arrays.threads import Interrupted
 from ribbit._arrays.warning import warn
+from ribbit.density import Density
 from ribbit.errors import FitWarning
+from ribbit.interrupt import InterruptGuard
+from ribbit.progress import Progress, ProgressOption
 from ribbit.protocols import Array
 from ribbit.results.fits import EnsembleFit
 from ribbit.samplers.fit.members import Climb, Members
-from ribbit.samplers.run import options
-from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.progress import Progress, ProgressOption
-from ribbit.samplers.run.target import Density
-from ribbit.samplers.run.workers import Call, Workers
+from ribbit.workers import Call, Workers
 
 if TYPE_CHECKING:
     import numpy.typing as npt

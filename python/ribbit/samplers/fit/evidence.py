@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit._arrays.warning import warn
+from ribbit.density import Density
 from ribbit.errors import FitWarning
+from ribbit.interrupt import InterruptGuard
 from ribbit.samplers.fit.curvature import SMALL, Mode, mode_near
-from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.target import Density
 
 if TYPE_CHECKING:
     import numpy.typing as npt

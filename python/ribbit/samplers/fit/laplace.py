@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit import schedules
+from ribbit import options, schedules
 from ribbit._arrays import checks, overrides
 from ribbit._arrays.threads import Interrupted
 from ribbit._arrays.warning import warn
+from ribbit.density import Density
+from ribbit.distributed.ranks import Together, together
 from ribbit.errors import FitWarning, NonFiniteError, ShapeError
+from ribbit.interrupt import InterruptGuard, carrying, way_on
+from ribbit.options import check_progress
+from ribbit.progress import ProgressOption
 from ribbit.protocols import Array, GaussNewtonDensity
 from ribbit.results.laplace import LaplaceFit, near_mode
 from ribbit.results.outcome import History
@@ -23,12 +28,6 @@ from ribbit.samplers.fit.curvature import SMALL, mode_near
 from ribbit.samplers.fit.evidence import tuned
 from ribbit.samplers.fit.stored import FitStore
 from ribbit.samplers.fit.training import as_position, begin, epochs_of, fitting, joined, train
-from ribbit.samplers.run import options
-from ribbit.samplers.run.interrupt import InterruptGuard, carrying, way_on
-from ribbit.samplers.run.options import check_progress
-from ribbit.samplers.run.progress import ProgressOption
-from ribbit.samplers.run.ranks import Together, together
-from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.stepper import Stepper
 from ribbit.store import Store

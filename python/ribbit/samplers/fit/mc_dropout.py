@@ -7,10 +7,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ribbit import schedules
+from ribbit import options, schedules
 from ribbit._arrays import checks, overrides
 from ribbit._arrays.namespace import from_host, is_array
+from ribbit.density import Density
+from ribbit.distributed.ranks import together
 from ribbit.errors import NonFiniteError, ShapeError
+from ribbit.progress import ProgressOption
 from ribbit.protocols import Array
 from ribbit.results.fits import DropoutFit
 from ribbit.results.outcome import History
@@ -23,10 +26,6 @@ from ribbit.samplers.fit.training import (
     train,
     warn_of_end,
 )
-from ribbit.samplers.run import options
-from ribbit.samplers.run.progress import ProgressOption
-from ribbit.samplers.run.ranks import together
-from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.stepper import Stepper
 from ribbit.store import Store

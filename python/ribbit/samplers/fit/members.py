@@ -17,14 +17,14 @@ from ribbit import schedules
 from ribbit._arrays import random_numbers
 from ribbit._arrays.namespace import from_host, namespace, to_host
 from ribbit._arrays.threads import Interrupted
+from ribbit.density import Density
 from ribbit.errors import NonFiniteError
+from ribbit.interrupt import InterruptGuard
 from ribbit.protocols import Array
 from ribbit.results.state import StochasticState
-from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.target import Density
-from ribbit.samplers.run.worker import SECONDS
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.stepper import Stepper
+from ribbit.worker import SECONDS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -176,7 +176,7 @@ class Climb:
 class Members:
     """How members are fitted: a function of (seed, chain) for each, in rounds.
 
-    It is a job of workers; see :class:`ribbit.samplers.run.worker.Job`.
+    It is a job of workers; see :class:`ribbit.worker.Job`.
     """
 
     def __init__(self, function: str, how: Settings, target: Any, seed: int) -> None:

@@ -15,20 +15,20 @@ from ribbit._arrays import checks
 from ribbit._arrays.namespace import dtype_in, from_host, is_array, namespace, to_host
 from ribbit._arrays.threads import Interrupted
 from ribbit._arrays.warning import warn
+from ribbit.adapter import CallSize
+from ribbit.density import Density
+from ribbit.distributed.ranks import Together
 from ribbit.errors import DTypeError, FitWarning, NonFiniteError, ShapeError
+from ribbit.executor import Elsewhere
+from ribbit.interrupt import InterruptGuard, carrying, way_on
+from ribbit.options import check_progress, starts
+from ribbit.progress import Progress, ProgressOption
 from ribbit.protocols import Array
 from ribbit.results import archive
 from ribbit.results.outcome import History
 from ribbit.results.state import StochasticState, placed
 from ribbit.results.summary import NOT
-from ribbit.samplers.adapter import CallSize
 from ribbit.samplers.fit.stored import FitStore, FollowedFit, fit_store
-from ribbit.samplers.run.elsewhere import Elsewhere
-from ribbit.samplers.run.interrupt import InterruptGuard, carrying, way_on
-from ribbit.samplers.run.options import check_progress, starts
-from ribbit.samplers.run.progress import Progress, ProgressOption
-from ribbit.samplers.run.ranks import Together
-from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.stepper import Stepper
 from ribbit.schedules import Schedule
 from ribbit.store import folder_opened

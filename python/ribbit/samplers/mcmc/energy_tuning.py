@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ribbit._arrays.namespace import from_host, to_host
+from ribbit.density import Density
 from ribbit.protocols import Array
 from ribbit.results.state import (
     Adaptation,
@@ -26,7 +27,6 @@ from ribbit.results.state import (
 )
 from ribbit.samplers.mcmc.input_scales import InputScales
 from ribbit.samplers.mcmc.layer_scales import LayerScales
-from ribbit.samplers.run.target import Density
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from ribbit import options
 from ribbit._arrays import checks, random_numbers, transitions
 from ribbit._arrays.namespace import errstate, from_host, to_host
+from ribbit.density import Density, total
+from ribbit.interrupt import InterruptGuard
 from ribbit.protocols import Array, TransitionDraw
 from ribbit.results.state import State
+from ribbit.sample import Sampler
 from ribbit.samplers.mcmc.hamiltonian_run import advance_together, goes_together
 from ribbit.samplers.mcmc.options import mass_of_default
 from ribbit.samplers.mcmc.precision_probe import warn_of_precision
 from ribbit.samplers.mcmc.starting import Evaluated, evaluate_again, evaluate_start
 from ribbit.samplers.mcmc.tuning import Tuning
-from ribbit.samplers.run import options
-from ribbit.samplers.run.base import Sampler
-from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.target import Density, total
 
 if TYPE_CHECKING:
     import numpy.typing as npt

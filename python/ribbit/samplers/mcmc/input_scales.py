@@ -20,10 +20,10 @@ import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import to_host
+from ribbit.density import Density
 from ribbit.protocols import Array
 from ribbit.results.state import InputProducts
 from ribbit.samplers.mcmc import matrices
-from ribbit.samplers.run.target import Density
 
 if TYPE_CHECKING:
     import numpy.typing as npt

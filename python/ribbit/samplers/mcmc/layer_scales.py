@@ -26,11 +26,11 @@ import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import to_host
+from ribbit.density import Density
 from ribbit.protocols import Array
 from ribbit.results.state import GradientSquares
 from ribbit.samplers.mcmc.input_scales import InputScales
 from ribbit.samplers.mcmc.options import inverse_mass
-from ribbit.samplers.run.target import Density
 
 if TYPE_CHECKING:
     import numpy.typing as npt

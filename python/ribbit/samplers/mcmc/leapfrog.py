@@ -8,9 +8,9 @@ import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import errstate, from_host, host_dtype, is_array, namespace, to_host
+from ribbit.density import Density, total
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
-from ribbit.samplers.run.target import Density, total
 
 if TYPE_CHECKING:
     import numpy.typing as npt

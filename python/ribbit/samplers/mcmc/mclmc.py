@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ribbit import options
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import errstate, to_host
+from ribbit.density import Density, total
+from ribbit.interrupt import InterruptGuard
+from ribbit.progress import ProgressOption
 from ribbit.protocols import Array
 from ribbit.results.discretization_bias import DiscretizationBias
 from ribbit.results.draws import Draws
 from ribbit.results.state import MicrocanonicalState
+from ribbit.sample import Sampler
 from ribbit.samplers.mcmc.energy_tuning import STEP_LIMIT, EnergyTuning, variances_of
 from ribbit.samplers.mcmc.isokinetic import GRADIENTS, Dynamics
 from ribbit.samplers.mcmc.layer_scales import scales_of
 from ribbit.samplers.mcmc.microcanonical import Adjusted, Unadjusted
 from ribbit.samplers.mcmc.shorter_steps import count_of, discretization_bias, set_by, state_of
 from ribbit.samplers.mcmc.starting import Evaluated
-from ribbit.samplers.run import options
-from ribbit.samplers.run.base import Sampler
-from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.progress import ProgressOption
-from ribbit.samplers.run.target import Density, total
 
 if TYPE_CHECKING:
     import numpy.typing as npt

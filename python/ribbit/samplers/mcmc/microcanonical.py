@@ -14,7 +14,9 @@ import numpy as np
 from ribbit._arrays import random_numbers, transitions
 from ribbit._arrays.namespace import errstate, from_host, to_host
 from ribbit._arrays.warning import warn
+from ribbit.density import Density, total
 from ribbit.errors import ConvergenceWarning
+from ribbit.interrupt import InterruptGuard
 from ribbit.protocols import Array
 from ribbit.results.state import Adaptation, DualAveraging, MicrocanonicalState, Welford
 from ribbit.samplers.mcmc.energy_tuning import (
@@ -24,8 +26,6 @@ from ribbit.samplers.mcmc.energy_tuning import (
     spread_of,
 )
 from ribbit.samplers.mcmc.isokinetic import GRADIENTS, Dynamics, Path
-from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.target import Density, total
 
 if TYPE_CHECKING:
     import numpy.typing as npt

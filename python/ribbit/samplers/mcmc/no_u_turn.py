@@ -17,9 +17,9 @@ import numpy as np
 from ribbit._arrays import random_numbers, transitions
 from ribbit._arrays.namespace import errstate, from_host, to_host
 from ribbit._arrays.threads import Interrupted
+from ribbit.density import Density, total
+from ribbit.interrupt import InterruptGuard
 from ribbit.protocols import Array, TreeDraw
-from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.target import Density, total
 
 if TYPE_CHECKING:
     import numpy.typing as npt

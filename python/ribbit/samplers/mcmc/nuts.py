@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from ribbit import options
 from ribbit._arrays import checks, random_numbers
 from ribbit._arrays.namespace import errstate, from_host, to_host
+from ribbit.density import Density, total
+from ribbit.interrupt import InterruptGuard
 from ribbit.protocols import Array, TreeDraw
 from ribbit.results.state import State
+from ribbit.sample import Sampler
 from ribbit.samplers.mcmc.adaptation import windows
 from ribbit.samplers.mcmc.no_u_turn import no_u_turn
 from ribbit.samplers.mcmc.options import inverse_mass
 from ribbit.samplers.mcmc.precision_probe import warn_of_precision
 from ribbit.samplers.mcmc.starting import Evaluated, evaluate_again, evaluate_start
 from ribbit.samplers.mcmc.tuning import Tuning
-from ribbit.samplers.run import options
-from ribbit.samplers.run.base import Sampler
-from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.target import Density, total
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -9,9 +9,9 @@ import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import from_host, is_array, namespace, to_host
+from ribbit.density import Density
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
-from ribbit.samplers.run.target import Density
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -9,10 +9,10 @@ import numpy as np
 from ribbit._arrays import random_numbers, transitions
 from ribbit._arrays.namespace import errstate, to_host
 from ribbit._arrays.warning import warn
+from ribbit.density import Density, total
 from ribbit.errors import PrecisionWarning
+from ribbit.interrupt import InterruptGuard
 from ribbit.protocols import Array
-from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.target import Density, total
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -13,13 +13,13 @@ import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import to_host
+from ribbit.density import Density
+from ribbit.options import check_progress
+from ribbit.progress import Progress, ProgressOption, Report
 from ribbit.results.discretization_bias import DiscretizationBias
 from ribbit.results.draws import Draws
 from ribbit.results.state import MicrocanonicalState
 from ribbit.samplers.mcmc.microcanonical import Unadjusted
-from ribbit.samplers.run.options import check_progress
-from ribbit.samplers.run.progress import Progress, ProgressOption, Report
-from ribbit.samplers.run.target import Density
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit._arrays.namespace import errstate, to_host
+from ribbit.density import Density, total
+from ribbit.interrupt import InterruptGuard
 from ribbit.protocols import Array
 from ribbit.results.state import State
-from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.target import Density, total
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -11,13 +11,13 @@ import numpy as np
 from ribbit._arrays import checks, random_numbers
 from ribbit._arrays.namespace import from_host, to_host
 from ribbit._arrays.warning import warn
+from ribbit.density import Density
 from ribbit.errors import ShapeError
+from ribbit.interrupt import InterruptGuard
 from ribbit.protocols import Array
 from ribbit.results.state import Adaptation, DualAveraging, State, Welford
 from ribbit.samplers.mcmc import options as hmc_options
 from ribbit.samplers.mcmc.adaptation import reasonable_step_size, windows
-from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.target import Density
 
 if TYPE_CHECKING:
     import numpy.typing as npt

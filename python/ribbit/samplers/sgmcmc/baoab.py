@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ribbit import schedules
+from ribbit import options, schedules
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import dtype_in, to_host
+from ribbit.density import Density
 from ribbit.protocols import Array
+from ribbit.sample import Sampler
 from ribbit.samplers.mcmc.options import inverse_mass
-from ribbit.samplers.run import options
-from ribbit.samplers.run.base import Sampler
-from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.step_pilot import StepPilot
 from ribbit.samplers.sgmcmc.stepper import Stepper, Stepping

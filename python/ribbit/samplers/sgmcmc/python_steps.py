@@ -14,10 +14,10 @@ from ribbit._arrays import random_numbers
 from ribbit._arrays.batches import Batches
 from ribbit._arrays.namespace import errstate, to_host
 from ribbit._arrays.threads import Interrupted
+from ribbit.density import Density, total
+from ribbit.interrupt import InterruptGuard
 from ribbit.protocols import Array
 from ribbit.results.state import StochasticState
-from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.target import Density, total
 from ribbit.samplers.sgmcmc.rule import Rule
 
 if TYPE_CHECKING:

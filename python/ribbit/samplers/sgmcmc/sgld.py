@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ribbit import schedules
+from ribbit import options, schedules
 from ribbit._arrays import checks
-from ribbit.samplers.run import options
-from ribbit.samplers.run.base import Sampler
-from ribbit.samplers.run.target import Density
+from ribbit.density import Density
+from ribbit.sample import Sampler
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.step_pilot import StepPilot
 from ribbit.samplers.sgmcmc.stepper import Stepper, Stepping

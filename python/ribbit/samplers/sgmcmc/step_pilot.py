@@ -21,11 +21,11 @@ import numpy as np
 from ribbit import schedules
 from ribbit._arrays.namespace import from_host, to_host
 from ribbit._arrays.threads import Interrupted
+from ribbit.density import Density, total
 from ribbit.errors import NonFiniteError
+from ribbit.interrupt import InterruptGuard
 from ribbit.protocols import Array
 from ribbit.results.state import StochasticState
-from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.target import Density, total
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.stepper import Stepper
 

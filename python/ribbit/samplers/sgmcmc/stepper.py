@@ -14,19 +14,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
-from ribbit import schedules
+from ribbit import options, schedules
 from ribbit._arrays import checks, overrides, random_numbers
 from ribbit._arrays.batches import Batches
 from ribbit._arrays.namespace import errstate, to_host
 from ribbit._arrays.warning import warn
+from ribbit.adapter import Thinning
+from ribbit.density import Density, total
 from ribbit.errors import NonFiniteError
+from ribbit.interrupt import InterruptGuard
 from ribbit.protocols import Array
 from ribbit.results.draws import Draws
 from ribbit.results.state import StochasticState
-from ribbit.samplers.adapter import Thinning
-from ribbit.samplers.run import options
-from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.target import Density, total
 from ribbit.samplers.sgmcmc.python_steps import python_steps
 from ribbit.samplers.sgmcmc.rule import Rule
 

@@ -17,22 +17,22 @@ from ribbit._arrays import overrides
 from ribbit._arrays.namespace import host_dtype, namespace, to_host
 from ribbit._arrays.threads import Interrupted, version
 from ribbit._arrays.warning import warn
+from ribbit.adapter import GroupChains, LocalChains, Thinning
+from ribbit.distributed.ranks import Together
 from ribbit.errors import ConvergenceWarning
+from ribbit.executor import Elsewhere
+from ribbit.foresight import Foresight
+from ribbit.interrupt import InterruptGuard, carrying, here, way_on
+from ribbit.progress import Progress, ProgressOption, Report
 from ribbit.protocols import Array
 from ribbit.results.draws import Draws
 from ribbit.results.outcome import unconverged
 from ribbit.results.prediction import Prediction
 from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState, StochasticState
-from ribbit.samplers.adapter import GroupChains, LocalChains, Thinning
-from ribbit.samplers.run.elsewhere import Elsewhere
-from ribbit.samplers.run.foresight import Foresight
-from ribbit.samplers.run.interrupt import InterruptGuard, carrying, here, way_on
-from ribbit.samplers.run.progress import Progress, ProgressOption, Report
-from ribbit.samplers.run.ranks import Together
-from ribbit.samplers.run.sinks import Memory, Sink
-from ribbit.samplers.run.stored import Followed, Place, RunStore
-from ribbit.samplers.run.until import Watch
+from ribbit.sinks import Memory, Sink
+from ribbit.stored import Followed, Place, RunStore
+from ribbit.until import Watch
 
 __all__ = ["Run"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,11 +19,6 @@ from ribbit._arrays.threads import Interrupted
 from ribbit._arrays.warning import warnings_to
 from ribbit.errors import GroupError
 from ribbit.protocols import Array, RowGroup
-
-if TYPE_CHECKING:
-    from ribbit.samplers.fit.stored import FitStore
-    from ribbit.samplers.run.interrupt import InterruptGuard
-    from ribbit.samplers.run.stored import RunStore
 
 __all__ = ["Together", "together"]
 
@@ -43,7 +38,7 @@ class Together:
         self._function = function
 
     group: RowGroup | None
-    guard: InterruptGuard | None
+    guard: Any
 
     @property
     def leads(self) -> bool:
@@ -73,7 +68,7 @@ class Together:
             plain = {name.replace("_", " "): repr(value) for name, value in stated.items()}
             self.group.alike(self._function, plain)
 
-    def stored(self, kept: RunStore | FitStore | None) -> Any:
+    def stored(self, kept: Any) -> Any:
         """Return the folder of rank 0, and on other ranks what they must know of it."""
         if self.group is None:
             return kept

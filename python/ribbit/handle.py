@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 from ribbit._arrays import checks
 from ribbit._arrays.warning import warn, warnings_to
 from ribbit.errors import RibbitWarning
+from ribbit.interrupt import here
+from ribbit.options import check_progress
+from ribbit.progress import LINE_SECONDS, format_line, print_line
 from ribbit.results.draws import Draws
-from ribbit.samplers.run.interrupt import here
-from ribbit.samplers.run.options import check_progress
-from ribbit.samplers.run.progress import LINE_SECONDS, format_line, print_line
 
 if TYPE_CHECKING:
-    from ribbit.samplers.run.interrupt import InterruptGuard
-    from ribbit.samplers.run.run import Run
+    from ribbit.interrupt import InterruptGuard
+    from ribbit.run import Run
 
 __all__ = ["RunHandle"]
 

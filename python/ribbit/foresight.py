@@ -8,10 +8,10 @@ import numpy as np
 
 from ribbit._arrays.namespace import to_host
 from ribbit._arrays.warning import warn
+from ribbit.density import Density
 from ribbit.errors import NoiseWarning, RibbitWarning
 from ribbit.protocols import Array
 from ribbit.results.state import AnyState
-from ribbit.samplers.run.target import Density
 
 __all__ = ["Foresight"]
 

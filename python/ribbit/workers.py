@@ -18,10 +18,10 @@ import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._arrays.threads import Interrupted, num_threads, set_num_threads
+from ribbit.density import Density
 from ribbit.errors import NonFiniteError
-from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.target import Density
-from ribbit.samplers.run.worker import MISSING, Job, Made, Task, digest, work
+from ribbit.interrupt import InterruptGuard
+from ribbit.worker import MISSING, Job, Made, Task, digest, work
 
 __all__ = ["Call", "Workers"]
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from ribbit._arrays.namespace import from_host, host_dtype, namespace
 from ribbit._arrays.threads import Interrupted
+from ribbit.distributed.ranks import Together
+from ribbit.interrupt import InterruptGuard
 from ribbit.protocols import Array
 from ribbit.results.state import AnyState
-from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.ranks import Together
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -11,9 +11,9 @@ from ribbit._arrays import checks, overrides
 from ribbit._arrays.namespace import dtype_in, errstate, from_host, namespace, to_host
 from ribbit._arrays.threads import Interrupted
 from ribbit.errors import DTypeError, ShapeError
+from ribbit.interrupt import InterruptGuard
 from ribbit.protocols import Array, RowGroup, TransitionDraw, TreeDraw
 from ribbit.results.state import AnyState
-from ribbit.samplers.run.interrupt import InterruptGuard
 
 if TYPE_CHECKING:
     import numpy.typing as npt

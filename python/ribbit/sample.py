@@ -14,24 +14,24 @@ import numpy as np
 from ribbit._arrays import checks, overrides
 from ribbit._arrays.namespace import dtype_in, errstate, from_host, is_array, namespace, to_host
 from ribbit._arrays.threads import Interrupted
+from ribbit.adapter import Thinning
+from ribbit.density import Density
+from ribbit.distributed.ranks import together
 from ribbit.errors import DTypeError, ShapeError
+from ribbit.executor import elsewhere
+from ribbit.handle import RunHandle
+from ribbit.interrupt import InterruptGuard
+from ribbit.options import check_progress, check_resume, same_density, starts
+from ribbit.progress import ProgressOption
 from ribbit.protocols import Array
 from ribbit.results.draws import Draws
 from ribbit.results.outcome import superchains_of
 from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState, placed
-from ribbit.samplers.adapter import Thinning
-from ribbit.samplers.run.elsewhere import elsewhere
-from ribbit.samplers.run.handle import RunHandle
-from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.options import check_progress, check_resume, same_density, starts
-from ribbit.samplers.run.progress import ProgressOption
-from ribbit.samplers.run.ranks import together
-from ribbit.samplers.run.run import Run
-from ribbit.samplers.run.stored import RunStore
-from ribbit.samplers.run.target import Density
-from ribbit.samplers.run.until import Converged, Watch, counts
+from ribbit.run import Run
 from ribbit.store import Store, folder_opened
+from ribbit.stored import RunStore
+from ribbit.until import Converged, Watch, counts
 
 if TYPE_CHECKING:
     import numpy.typing as npt

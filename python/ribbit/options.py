@@ -9,11 +9,11 @@ import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import host_dtype, namespace
+from ribbit.density import Density
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
 from ribbit.results.draws import Draws
 from ribbit.results.state import AnyState
-from ribbit.samplers.run.target import Density
 
 BATCH_SIZE = 128  # what samplers and fits of minibatches have by default
 

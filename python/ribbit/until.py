@@ -16,6 +16,8 @@ import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import from_host, host_dtype, namespace, to_host
+from ribbit.density import Density
+from ribbit.interrupt import InterruptGuard
 from ribbit.protocols import Array
 from ribbit.results.monitor import KEPT, LEAST, Monitor
 from ribbit.results.outcome import (
@@ -27,8 +29,6 @@ from ribbit.results.outcome import (
 )
 from ribbit.results.running import RunningPrediction, inputs
 from ribbit.results.summary import CONVERGED, PREDICTIONS
-from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.target import Density
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ribbit._arrays.threads import num_threads, set_num_threads
-from ribbit.samplers.run.parts import part
+from ribbit.parts import part
 
 __all__ = ["MISSING", "SECONDS", "Job", "Made", "Steps", "Task", "digest", "work"]
 

@@ -18,7 +18,7 @@ from ribbit.protocols import Array
 from ribbit.results import archive
 from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState
-from ribbit.samplers.run.sinks import Stored
+from ribbit.sinks import Stored
 from ribbit.store import Opened, Part, Saved, StoreWriter
 
 if TYPE_CHECKING:

@@ -20,14 +20,14 @@ from typing import Any, Self
 
 import numpy as np
 
+from ribbit.adapter import Thinning
 from ribbit.errors import NonFiniteError
+from ribbit.interrupt import InterruptGuard
+from ribbit.parts import joined, joined_statistics, part
 from ribbit.protocols import Array
 from ribbit.results.state import AnyState
-from ribbit.samplers.adapter import Thinning
-from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.parts import joined, joined_statistics, part
-from ribbit.samplers.run.worker import SECONDS, Steps
-from ribbit.samplers.run.workers import Call, Workers
+from ribbit.worker import SECONDS, Steps
+from ribbit.workers import Call, Workers
 
 __all__ = ["Elsewhere", "MovedSampler", "elsewhere"]
 

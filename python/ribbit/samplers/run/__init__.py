@@ -1,1 +1,0 @@
-"""The only loop over draws, and what it needs."""
