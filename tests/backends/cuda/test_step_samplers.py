@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit import schedules
+from ribbit import density, schedules
 from ribbit._backends.cuda import density as cuda_density
 from ribbit.samplers.sgmcmc import stepper
 from tests.backends.cuda.steps_problem import pair

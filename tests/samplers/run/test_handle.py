@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit import handle
-from ribbit import sample
+from ribbit import handle, sample
 from ribbit.errors import ConvergenceWarning
 from ribbit.samplers import HMC
 from tests.support.targets import OPTIONS, Gaussian, Line, equal, posterior, same
