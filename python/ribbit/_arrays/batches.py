@@ -15,23 +15,14 @@ __all__ = ["Batches"]
 
 @dataclass(frozen=True)
 class Batches:
-    """An epoch of N rows in ceil(N / size) batches whose sizes differ by one row at most.
+    """An epoch of N rows in ceil(N / size) batches whose sizes differ by one row at most."""
 
-    The likelihood of a batch of n rows counts N / n times, so that a short last batch would have
-    the noise of few rows in a step as long as the others (N = 1,001 in batches of 100: one row).
+    # The likelihood of n rows counts N / n times: in a step as long as the others, a short last
+    # batch would have the noise of few rows.
 
-    Attributes
-    ----------
-    num_rows : int or None
-        N; None for a target without rows.
-    size : int or None
-        The most rows of a batch; None: all there are.
-    and_back : bool
-        An epoch goes through its batches and back again: 2 M steps, with one order of the rows.
-    """
-
-    num_rows: int | None
-    size: int | None
+    num_rows: int | None  # N; None for a target without rows
+    size: int | None  # the most rows of a batch; None: all there are
+    # an epoch goes through its batches and back again: 2 M steps, with one order of the rows
     and_back: bool = False
 
     @property

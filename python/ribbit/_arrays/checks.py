@@ -176,11 +176,8 @@ def integer(
 
 
 def blame(function: str, error: Exception, given: Mapping[str, object]) -> None:
-    """Raise an error of the core as one of `function`, if one of the arguments `given` caused it.
-
-    Called after the core has refused: before each call these checks would cost more than a step of
-    a small network.
-    """
+    """Raise an error of the core as one of `function`, if an argument of `given` caused it."""
+    # Called after the core has refused: before each call these checks would cost more than a step.
     text = str(error)
     if text.startswith("[_core] "):
         raise type(error)(f"[{function}] {text.removeprefix('[_core] ')}") from None
@@ -256,20 +253,15 @@ def float_dtype(function: str, value: object) -> np.dtype[Any]:
 
 
 def memory(function: str, count: int, dtype: Any, what: str) -> None:
-    """Raise MemoryError when `count` numbers of a dtype are more than the host has free.
-
-    What is below 64 MiB is not worth the question, which reads files of the system.
-    """
+    """Raise MemoryError when `count` numbers of a dtype are more than the host has free."""
+    # Less than 64 MiB is not worth the question, which reads files of the system.
     size = count * np.dtype(dtype).itemsize
     if size >= 1 << 26:
         _core.require_memory(min(size, 2**63 - 1), f"{what} ({function})")
 
 
 def chain_ids(function: str, chains: object, *, each: int = 0) -> npt.NDArray[np.uint32]:
-    """Return the ids of `chains`: 0..chains-1 for an integer, or the ids themselves (C,).
-
-    `each` is the size of a chain in bytes: more chains than fit into memory are a MemoryError.
-    """
+    """Return ids (C,) of `chains`; raise MemoryError for more chains of `each` bytes than fit."""
     if (
         type(chains) is np.ndarray
         and chains.dtype == np.uint32
@@ -412,10 +404,8 @@ def column_names(function: str, name: str, value: Any) -> tuple[str | int, ...] 
 
 
 def matched(function: str, x: Any, known: tuple[str | int, ...] | None) -> Any:
-    """Return inputs; a frame becomes an array with the columns `known` in that order.
-
-    A frame with the names 0, 1, ... counts as one without names if the known names are texts.
-    """
+    """Return inputs; a frame becomes an array with the columns `known` in that order."""
+    # A frame with names 0, 1, ... counts as one without names if the known names are texts.
     names = column_names(function, "x", x)
     if names is None:
         return x
@@ -503,10 +493,7 @@ def data(
     dtype: np.dtype[Any],
     moved: Callable[[npt.NDArray[Any]], npt.NDArray[Any]] | None = None,
 ) -> FloatArray:
-    """Return a finite C-contiguous copy of an array-like in `dtype` (float32 or float64).
-
-    moved: maps a block of rows to other values, before they are rounded to `dtype`.
-    """
+    """Return a finite C-contiguous copy in `dtype`; `moved` maps blocks of rows before rounding."""
     raw = numeric(function, name, value)
     memory(function, raw.size, dtype, f"{name} of shape {raw.shape}")
     array = np.empty(raw.shape, dtype)
@@ -522,15 +509,7 @@ def data(
 
 
 def row_weights(function: str, value: Any, *, some: bool = False) -> npt.NDArray[np.float64] | None:
-    """Return weights (N,) of rows in float64, None where nothing is given.
-
-    some: they are those of some of the rows, as they are: what all of them are others know.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For what is no vector of finite numbers >= 0, one at least above.
-    """
+    """Return weights (N,) in float64, None if not given; `some`: they are of some of the rows."""
     if value is None:
         return None
     array = np.asarray(data(function, "sample_weight", value, np.dtype(np.float64)), np.float64)

@@ -1,9 +1,7 @@
-"""Where the columns of data lie and how wide they are.
+"""Where the columns of data lie and how wide they are."""
 
-A column of rows (N, J) is one of the J. Of images (N, H, W, C) and sequences (N, T, C) it is a
-channel: all its places have one unit, and a pixel of the margin, dark in nearly every image, is no
-measurement of its own. Divided by its sd it would be hundreds where it is lit.
-"""
+# A column of images (N, H, W, C) and sequences (N, T, C) is a channel: a pixel of the margin, dark
+# in nearly every image, would be hundreds where it is lit if its own sd divided it.
 
 from __future__ import annotations
 
@@ -49,10 +47,7 @@ def counted(weights: Array64) -> npt.NDArray[np.bool_]:
 
 
 def moments(array: Any) -> tuple[Array64, Array64]:
-    """Return mean and sd (J,) of the columns of an array (N, ..., J), in float64 on the host.
-
-    () of an array (N,).
-    """
+    """Return mean and sd, (J,) or (), of the columns of an array (N, ..., J) or (N,), float64."""
     return _moments(array, None, *_extremes(array))
 
 
@@ -113,11 +108,9 @@ def _over_places(mean: Array64, sd: Array64) -> tuple[Array64, Array64]:
 def _moments(
     array: Any, weights: Array64 | None, low: Array64, high: Array64
 ) -> tuple[Array64, Array64]:
-    """Return mean and sd (J,) of the columns of an array (N, ..., J), whose extremes are known.
-
-    If squares would overflow or vanish, a column is divided by a power of 2, which changes no bit.
-    If its range is narrow and far from 0, its least number is subtracted, which is exact.
-    """
+    """Return mean and sd (J,) of the columns of an array (N, ..., J), whose extremes are known."""
+    # If squares would overflow or vanish, a column is divided by a power of 2, which changes no
+    # bit. If its range is narrow and far from 0, its least number is subtracted, which is exact.
     low, high = _of_channels(low, high)
     with np.errstate(over="ignore", invalid="ignore"):
         top, width = np.maximum(np.abs(low), np.abs(high)), high - low
@@ -171,15 +164,9 @@ def _over_rows(
 
 
 def spread(array: Any, weights: Array64 | None = None) -> tuple[Array64, Array64]:
-    """Return what to subtract from an array (N, ...) and to divide it by; see :func:`moved`.
-
-    Both have shape (...) and hold mean and sd, the same two numbers at all places of a channel. A
-    constant column (up to rounding, see `_constant`) is divided by 1, or by more if its rounding
-    errors would still be seen.
-
-    weights: (N,) of the rows of an array on the host, one at least above 0. Rows that
-    :func:`counted` leaves out do not count.
-    """
+    """Return what to subtract from an array (N, ...) and to divide it by, (...) each."""
+    # The two numbers are the same at all places of a channel. A constant column is divided by 1, or
+    # by more if its rounding errors would be seen. Rows that `counted` leaves out do not count.
     low, high = _extremes(array, weights)
     shape = low.shape
     mean, sd = _moments(array, weights, low, high)
@@ -195,12 +182,9 @@ def spread(array: Any, weights: Array64 | None = None) -> tuple[Array64, Array64
 def _constant(
     array: Any, weights: Array64 | None, low: Array64, high: Array64
 ) -> npt.NDArray[np.bool_]:
-    """Return which columns (J,), from `low` to `high`, differ by rounding alone.
-
-    If all numbers of a column are in float32, its rounding decides, also for a float64 array: a
-    table of float32 is often passed on as float64. Whole numbers that the format counts one by one
-    (to 2^24 or 2^53) are exact, such as years and row numbers.
-    """
+    """Return which columns (J,), from `low` to `high`, differ by rounding alone."""
+    # If a column is exact in float32, float32 rounding decides: such tables are often passed on as
+    # float64. Whole numbers up to 2^24 or 2^53, such as years, are exact.
     constant = np.asarray(high == low)
     top = np.maximum(np.abs(low), np.abs(high))
     doubtful = np.flatnonzero(~constant & (high - low <= _ULPS * 2.0**-23 * top))
@@ -238,10 +222,7 @@ def warn_of_far_cells(
     *,
     titles: Any = None,
 ) -> None:
-    """Warn of a few cells so far out that all other rows of their column become nearly equal.
-
-    scale: the result of :func:`spread` with the same weights. titles: names of the columns.
-    """
+    """Warn of a few cells so far out that all other rows of their column become nearly equal."""
     found = _far_cells(array, scale, weights)
     if not found:
         return
@@ -260,13 +241,11 @@ def warn_of_far_cells(
 
 
 def _far_cells(array: Any, scale: Array64, weights: Array64 | None) -> list[tuple[int, int, str]]:
-    """Return columns that a few far cells flatten: column, first far row, and its description.
-
-    At most a tenth of the rows (or one) are far. All others lie within 0.01 sds of the median, and
-    far ones are 100 times farther out. The cells of a heavy tail leave no such gap. In a column
-    with a rare category the other rows are equal, so ten others for each far row (or half of all)
-    have to differ from the median.
-    """
+    """Return columns that a few far cells flatten: column, first far row, and its description."""
+    # At most a tenth of the rows (or one) are far. All others lie within 0.01 sds of the median,
+    # and far ones are 100 times farther out. The cells of a heavy tail leave no such gap. In a
+    # column with a rare category the other rows are equal, so ten others for each far row (or half
+    # of all) have to differ from the median.
     if weights is not None and len(weights) != array.shape[0]:
         return []  # the check of the data raises for it
     kept = None if weights is None else np.flatnonzero(counted(weights))

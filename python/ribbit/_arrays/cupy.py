@@ -22,13 +22,7 @@ _PORTABLE = 8  # blocks of a cluster that need not be allowed
 
 
 def nvrtc_version() -> str:
-    """Return the version of the run-time compiler that CuPy finds, such as 13.1.
-
-    Raises
-    ------
-    ImportError
-        When CuPy is not installed, or it finds no compiler.
-    """
+    """Return the version of the run-time compiler that CuPy finds, such as 13.1."""
     from cupy.cuda import nvrtc
 
     try:
@@ -39,13 +33,7 @@ def nvrtc_version() -> str:
 
 
 def devices() -> tuple[int, str]:
-    """Return how many devices there are, and the name of the current one.
-
-    Raises
-    ------
-    ImportError
-        When CuPy is not installed.
-    """
+    """Return how many devices there are, and the name of the current one."""
     import cupy
 
     if not cupy.is_available():
@@ -65,16 +53,7 @@ def _too_large(name: str, shared: int) -> RuntimeError:
 
 
 def problem() -> Exception | None:
-    """Return what keeps kernels from running on the current device: what to mend first.
-
-    An `ImportError` for what can be installed, a `RuntimeError` for a driver or a device; the text
-    goes on where "expected" stands.
-
-    Raises
-    ------
-    ImportError
-        When CuPy is not installed.
-    """
+    """Return what keeps kernels from running: ImportError to install, RuntimeError to mend."""
     import cupy
 
     if not cupy.is_available():
@@ -98,20 +77,7 @@ def problem() -> Exception | None:
 
 
 class CupyDevice:
-    """The device that CuPy calls the current one.
-
-    Parameters
-    ----------
-    function : str
-        Who asks for it, in errors.
-
-    Raises
-    ------
-    ImportError
-        When CuPy finds no run-time compiler (NVRTC), or one that does not know the device.
-    RuntimeError
-        When there is no driver, no device, or one of compute capability below 8.0.
-    """
+    """The device that CuPy calls the current one."""
 
     def __init__(self, function: str = "ribbit") -> None:
         import cupy
@@ -217,13 +183,7 @@ class CupyDevice:
         return launch
 
     def pointer(self, array: Array) -> int:
-        """Return the address of a C-contiguous array on the current device.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For what is no CuPy array, lies on another device or is not C-contiguous.
-        """
+        """Return the address of a C-contiguous array on the current device."""
         if not isinstance(array, self._cupy.ndarray):
             raise TypeError(f"[ribbit] expected a CuPy array, got {type(array).__name__}")
         here = self.number

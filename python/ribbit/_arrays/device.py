@@ -1,8 +1,7 @@
-"""What the package asks of a device: kernels by name, memory, streams.
+"""What the package asks of a device: kernels by name, memory, streams."""
 
-A kernel is named by its C++ type, such as ``FillNormal<float>`` (``cpp/cuda``); its arguments are
-the members of that type, 8 bytes each, packed in their order.
-"""
+# A kernel is named by its C++ type, such as ``FillNormal<float>`` (``cpp/cuda``); its arguments are
+# the members of that type, 8 bytes each, packed in their order.
 
 from __future__ import annotations
 
@@ -41,11 +40,8 @@ class Kernel(Protocol):
     """A compiled kernel."""
 
     def __call__(self, grid: tuple[int, int, int], arguments: bytes, shared: int = 0) -> None:
-        """Put it on the current stream; `shared`: bytes of a block beyond `STATIC_SHARED`.
-
-        Raises `TogetherRefused` for more blocks of a cluster, or of a launch whose blocks wait for
-        each other, than the device runs.
-        """
+        """Launch on the current stream; raise `TogetherRefused` if too many blocks wait."""
+        # shared: bytes of a block in addition to `STATIC_SHARED`.
         ...
 
 
@@ -131,27 +127,13 @@ def pack(device: Device, fields: Iterable[Field]) -> bytes:
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch for any number of chains.
-
-    Attributes
-    ----------
-    name : str
-        C++ type of the kernel.
-    fields : tuple
-        Its members.
-    grid : (int, int, int)
-        Blocks of one chain.
-    chains_along : int
-        Axis of the grid that is multiplied by the chains; -1: none.
-    shared : int
-        Bytes that a block has to be granted: 0 up to `STATIC_SHARED`.
-    """
+    """One launch for any number of chains."""
 
     name: str
-    fields: tuple[Field, ...]
-    grid: tuple[int, int, int]
-    chains_along: int = 1
-    shared: int = 0
+    fields: tuple[Field, ...]  # its members
+    grid: tuple[int, int, int]  # blocks of one chain
+    chains_along: int = 1  # axis of the grid that is multiplied by the chains; -1: none
+    shared: int = 0  # bytes that a block has to be granted: 0 up to `STATIC_SHARED`
 
     def grid_of(self, chains: int) -> tuple[int, int, int]:
         """Return the grid for the first `chains` chains."""
@@ -167,11 +149,8 @@ def blocks_of(count: int) -> int:
 
 
 def numbers_at_once(device: Device, n: int, size: int, *arrays: Array) -> int:
-    """Return how many numbers, 4, 2 or 1, can be moved at once in rows of `n` of all arrays.
-
-    As ``load_at_once`` of ``block.h`` wants them: from a multiple of their bytes, or of 16. size:
-    bytes of a number.
-    """
+    """Return how many numbers of `size` bytes, 4, 2 or 1, move at once in rows of `n`."""
+    # As ``load_at_once`` of ``block.h`` wants them: from a multiple of their bytes, or of 16.
     addresses = [device.pointer(array) for array in arrays]
 
     def fit(many: int) -> bool:

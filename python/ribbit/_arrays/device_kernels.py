@@ -1,8 +1,7 @@
-"""Random numbers and Metropolis steps on arrays of a device: a launch each, nothing waits.
+"""Random numbers and Metropolis steps on arrays of a device: a launch each, nothing waits."""
 
-Functions have the names of ``ribbit._core`` where the same thing is meant; arrays are C-contiguous
-and of the current device, and the last arguments are what is written.
-"""
+# Functions have the names of ``ribbit._core``; arrays are C-contiguous, and the last arguments are
+# what is written.
 
 from __future__ import annotations
 
@@ -88,10 +87,8 @@ def draw(
     from_rho: bool,
     first: int = 0,
 ) -> None:
-    """Fill out (S, P) with mean + scale * eps; `from_rho`: the scale is softplus of what is given.
-
-    Sample s has chain first + s. Arrays of float32 or float64, mean and scale (P,).
-    """
+    """Fill out (S, P) with mean + scale * eps; `from_rho`: scale is softplus of what is given."""
+    # Sample s has chain first + s. Arrays are float32 or float64, mean and scale (P,).
     samples, n = out.shape
     size, flag = host_dtype(out).itemsize, str(from_rho).lower()
     at_once = numbers_at_once(device, n, size, mean, scale, out)
@@ -107,10 +104,7 @@ def draw(
 
 
 def kinetic_energy(device: Device, momentum: Array, inverse_mass: Array | None, out: Array) -> None:
-    """Write 0.5 sum p^2 inverse_mass of each chain; momentum (C, P), out (C,) float64.
-
-    inverse_mass: (P,), (C, P) or None, in momentum's dtype.
-    """
+    """Write 0.5 sum p^2 inverse_mass of momentum (C, P) to out (C,) float64."""
     rows, n = _rows("chains", momentum)
     stride = n if inverse_mass is not None and inverse_mass.ndim == 2 else 0
     name = f"KineticEnergy<{_scalar(momentum)}>"

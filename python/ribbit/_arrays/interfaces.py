@@ -34,10 +34,8 @@ def in_device_memory(value: object) -> bool:
 
 
 def malformed(value: object) -> str:
-    """Return what is wrong with the CUDA array interface of `value`, "" when nothing is.
-
-    Checked before an array library reads it, which may do so without looking.
-    """
+    """Return what is wrong with the CUDA array interface of `value`, "" when nothing is."""
+    # Checked before an array library reads it, which may do so without looking.
     try:
         given: Any = value.__cuda_array_interface__  # type: ignore[attr-defined]
     except Exception as error:

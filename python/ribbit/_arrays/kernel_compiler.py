@@ -1,8 +1,7 @@
-"""Machine code of device kernels: compiled at run time, once, and kept in files.
+"""Machine code of device kernels: compiled at run time, once, and kept in files."""
 
-A kernel is a program of its own, of the headers that it needs. Its file is named by all that the
-code depends on: text, name, options, compiler, architecture.
-"""
+# A kernel is a program of its own. Its file is named by all that the code depends on: text, name,
+# options, compiler, architecture.
 
 from __future__ import annotations
 
@@ -26,16 +25,9 @@ _PATIENCE = 1.0  # seconds of compiling until a line says so
 
 @dataclass(frozen=True)
 class Code:
-    """A compiled kernel.
+    """A compiled kernel."""
 
-    Attributes
-    ----------
-    symbol : str
-        Its name in the machine code.
-    cubin : bytes
-    """
-
-    symbol: str
+    symbol: str  # its name in the machine code
     cubin: bytes
 
     def packed(self) -> bytes:
@@ -58,17 +50,7 @@ def cache_folder() -> Path:
 
 
 class KernelCompiler:
-    """Compiles kernels for one architecture.
-
-    Parameters
-    ----------
-    nvrtc : module
-        ``cupy.cuda.nvrtc``, or what has its functions.
-    architecture : str
-        Such as "sm_90".
-    say : callable, optional
-        What is told, once, that compiling takes time; default: a line on standard error.
-    """
+    """Compiles kernels for one architecture."""
 
     def __init__(
         self, nvrtc: Any, architecture: str, say: Callable[[str], None] | None = None

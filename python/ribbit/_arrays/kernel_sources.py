@@ -1,8 +1,7 @@
-"""Sources of the device kernels, as one text per set of headers.
+"""Sources of the device kernels, as one text per set of headers."""
 
-The headers live in ``cpp/core`` and ``cpp/cuda`` and are installed beside this file. A run-time
-compiler gets those that a kernel needs joined into one text that includes nothing.
-"""
+# The headers of ``cpp/core`` and ``cpp/cuda`` are installed beside this file. A run-time compiler
+# gets those that a kernel needs as one text that includes nothing.
 
 from __future__ import annotations
 
@@ -79,10 +78,8 @@ def _root() -> Path:
 
 @cache
 def source(*headers: str) -> str:
-    """Return the text of headers, each included header once and before its first use.
-
-    Names of kernels need no namespace behind it: name expressions have them inside `entry`.
-    """
+    """Return the text of headers, each included header once and before its first use."""
+    # Names of kernels need no namespace behind it: name expressions have them inside `entry`.
     done: set[str] = set()
 
     def text(name: str) -> str:

@@ -1,7 +1,6 @@
-"""Rows of a memory-mapped file, which stay where they lie until somebody needs some of them.
+"""Rows of a memory-mapped file, which stay where they lie until somebody needs some of them."""
 
-Shapes: N rows of D numbers.
-"""
+# Shapes: N rows of D numbers.
 
 from __future__ import annotations
 
@@ -30,11 +29,9 @@ _FORMATS = [*_FLOATS, "uint8", "int8", "uint16", "int16", "uint32", "int32", "in
 
 
 def mapped(value: Any) -> Any:
-    """Return rows of a memory-mapped file as what reads them there, anything else as it is.
-
-    A file that is mapped to be changed in memory alone (mode "c"), rows that are not one behind the
-    other, and numbers of a kind or byte order that the core does not read are arrays like others.
-    """
+    """Return rows of a memory-mapped file as `MappedRows`, anything else as it is."""
+    # Rows mapped to be changed in memory (mode "c"), not contiguous, or of a dtype or byte order
+    # that the core does not read are ordinary arrays.
     if not isinstance(value, np.memmap) or getattr(value, "_mmap", None) is None:
         return value
     plain = value.dtype.isnative and value.dtype.name in _FORMATS and value.flags.c_contiguous
@@ -44,31 +41,17 @@ def mapped(value: Any) -> Any:
 
 
 class MappedRows:
-    """Rows (N, ...) of a file.
-
-    What is read, ``rows[2:5]`` or ``rows[numbers]``, comes as an array in memory, in the units and
-    the dtype that the rows stand for.
-
-    Parameters
-    ----------
-    source : numpy.memmap
-        (N, ...), in C order.
-    dtype : dtype, optional
-        Of what is read; that of the file unless told.
-    mean, scale : (D,) float64 array, optional
-        A number v of the file stands for (v - mean) / scale.
-    checked : bool
-        Whether all rows are known to be what a network can take.
-    """
+    """Rows (N, ...) of a file; ``rows[2:5]`` is an array in memory, in the units they stand for."""
 
     def __init__(
         self,
-        source: np.memmap[Any, Any],
-        dtype: Any = None,
+        source: np.memmap[Any, Any],  # (N, ...), in C order
+        dtype: Any = None,  # of what is read; that of the file unless told
+        # (D,) float64: a number v of the file stands for (v - mean) / scale
         mean: npt.NDArray[np.float64] | None = None,
         scale: npt.NDArray[np.float64] | None = None,
         *,
-        checked: bool = False,
+        checked: bool = False,  # whether all rows are known to be what a network can take
     ) -> None:
         self.source = source.view()
         self.source.flags.writeable = False

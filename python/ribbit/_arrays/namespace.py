@@ -1,8 +1,7 @@
-"""Which array library an array belongs to, and how arrays pass between host and device.
+"""Which array library an array belongs to, and how arrays pass between host and device."""
 
-The only module that knows about CuPy, with ``cupy.py``. Samplers, draws and predictions use the
-functions here and, on positions and gradients, the Python array API standard alone.
-"""
+# Only this module and ``cupy.py`` know CuPy. Samplers, draws and predictions use these functions
+# and the Python array API standard alone.
 
 from __future__ import annotations
 
@@ -47,15 +46,7 @@ _SILENT = {"cupy"}  # packages whose arrays have no `__array_namespace__`
 
 
 def device_of(xp: ModuleType, function: str = "ribbit") -> Device | None:
-    """Return the device whose arrays are those of the library `xp`; None: it is not a device's.
-
-    `function` names the caller in errors.
-
-    Raises
-    ------
-    ImportError, RuntimeError
-        When `xp` is CuPy and something that a device needs is missing; see `CupyDevice`.
-    """
+    """Return the device whose arrays are those of the library `xp`; None: it is not a device's."""
     if xp is np:
         return None
     name = xp.__name__
@@ -67,11 +58,8 @@ def device_of(xp: ModuleType, function: str = "ribbit") -> Device | None:
 
 
 def library_of(value: object) -> ModuleType | None:
-    """Return the library of an array by its type, None for what is no array.
-
-    Arrays of the standard say it themselves. CuPy's do not: its arrays have no
-    ``__array_namespace__``, so the package that the type is of says it.
-    """
+    """Return the library of an array by its type, None for what is no array."""
+    # CuPy arrays have no ``__array_namespace__``, so the package of the type says it.
     if isinstance(value, np.ndarray | np.generic):
         return np
     if isinstance(value, type):
@@ -91,18 +79,7 @@ def is_device_array(value: object) -> bool:
 
 
 def from_device(function: str, name: str, value: Any) -> Array:
-    """Return an array in device memory as one of a library that ribbit computes with, uncopied.
-
-    CuPy arrays pass through; those of PyTorch, JAX and others that know the CUDA array interface or
-    DLPack become CuPy arrays on the same memory.
-
-    Raises
-    ------
-    DTypeError
-        When the interface is malformed, or the library does not give the memory away.
-    ImportError, RuntimeError
-        When CuPy is not installed, and as for :func:`device_of`.
-    """
+    """Return an array in device memory as one of a known library on the same memory, uncopied."""
     library = library_of(value)
     if library is not None and library.__name__ in _devices:
         return value
@@ -142,16 +119,8 @@ def refuse_device_array(function: str, name: str, value: object, positions: Arra
 
 
 def namespace(*arrays: Array, function: str = "ribbit", name: str = "an array") -> ModuleType:
-    """Return the library that all `arrays` belong to: numpy, cupy, or their own namespace.
-
-    `function` and `name` say in errors who asks, and for what.
-
-    Raises
-    ------
-    DTypeError
-        When they belong to different libraries, or one is not an array. Nothing is ever copied
-        between libraries or devices silently.
-    """
+    """Return the library that all `arrays` belong to: numpy, cupy, or their own namespace."""
+    # Nothing is ever copied between libraries or devices silently.
     found: ModuleType | None = None
     for array in arrays:
         one = library_of(array)
@@ -208,10 +177,8 @@ def require_memory(function: str, xp: ModuleType, count: int, dtype: Any, what: 
 
 
 def running_sum(xp: ModuleType, array: Array) -> Array:
-    """Return the cumulative sums of an array along its last axis, as the standard has them.
-
-    NumPy has the name of the standard from 2.1 on.
-    """
+    """Return the cumulative sums of an array along its last axis."""
+    # NumPy has the name of the standard, cumulative_sum, from 2.1 on.
     if hasattr(xp, "cumulative_sum"):
         return xp.cumulative_sum(array, axis=-1)
     return xp.cumsum(array, axis=-1)

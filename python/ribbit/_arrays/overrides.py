@@ -1,8 +1,7 @@
-"""Find which members of a target belong to the density, or the predictions, that it defines.
+"""Find which members of a target belong to the density, or the predictions, that it defines."""
 
-A class, a wrapper with ``__getattr__`` or an instance may replace `value_and_grad` and keep the
-native trajectories of another density. Such members are not the target's own.
-"""
+# A class, a wrapper with ``__getattr__`` or an instance may replace `value_and_grad` and keep the
+# native trajectories of another density. Such members are not the target's own.
 
 from __future__ import annotations
 

@@ -42,10 +42,7 @@ __all__ = [
 def position(
     xp: ModuleType, function: str, name: str, value: Any, dtype: np.dtype[Any], dim: int
 ) -> tuple[Array, bool]:
-    """Return a position (dim,) or (C, dim) of `xp` as a C-contiguous (C, dim), and which it was.
-
-    Nothing is converted; errors are those of `_checks.position`.
-    """
+    """Return a position (dim,) or (C, dim) of `xp` as a C-contiguous (C, dim), and which it was."""
     if xp is np:
         return host_position(function, name, value, dtype, dim)
     if not is_array(value) or namespace(value) is not xp or host_dtype(value) != dtype:
@@ -75,10 +72,7 @@ def trajectory(
     dtype: np.dtype[Any],
     dim: int,
 ) -> tuple[Any, ...]:
-    """Return the checked arguments of a native trajectory, in its order, all with C chains.
-
-    Errors are those of `_checks.trajectory`; the numbers of steps are always on the host.
-    """
+    """Return the checked arguments of a native trajectory, with num_steps on the host."""
     if xp is np:
         return host_trajectory(
             function,
@@ -127,11 +121,7 @@ def trajectory(
 def host_position(
     function: str, name: str, value: object, dtype: np.dtype[Any], dim: int
 ) -> tuple[npt.NDArray[Any], bool]:
-    """Return a position (dim,) or (C, dim) as a C-contiguous (C, dim) and whether it was (dim,).
-
-    Nothing is converted: another library, dtype or byte order is a DTypeError. Values are not
-    looked at, a NaN is the caller's business.
-    """
+    """Return a position (dim,) or (C, dim) as (C, dim), unconverted, and whether it was (dim,)."""
     if not isinstance(value, np.ndarray) or value.dtype != dtype:
         raise DTypeError(
             f"[{function}] expected {name} as a NumPy array of dtype {dtype}, got {summary(value)}"
@@ -236,10 +226,7 @@ def host_trajectory(
     *,
     optional_grad: bool = False,
 ) -> tuple[Any, ...]:
-    """Return the checked arguments of a native trajectory, in its order, all with C chains.
-
-    A gradient of None stays None where it is optional.
-    """
+    """Return the checked arguments of a native trajectory, in its order, all with C chains."""
     arrays: list[npt.NDArray[Any]] = []
     for name, value in (("position", start), ("momentum", momentum), ("grad", grad)):
         if optional_grad and name == "grad" and value is None:

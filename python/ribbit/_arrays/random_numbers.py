@@ -1,8 +1,7 @@
-"""Random numbers by address, in arrays of any library.
+"""Random numbers by counter, in arrays of any library."""
 
-NumPy arrays are filled by ``ribbit._core``, arrays of a device by its kernels, those of any other
-library on the host.
-"""
+# NumPy arrays are filled by ``ribbit._core``, arrays of a device by its kernels, others on the
+# host.
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ MASK, PREDICTIVE_MASK = _PURPOSES["mask"], _PURPOSES["predictive_mask"]
 ROW_NOISE, SIGNS = _PURPOSES["row_noise"], _PURPOSES["signs"]
 TREE = _PURPOSES["tree"]
 UPDATE_NOISE, PUBLIC = _PURPOSES["update_noise"], _PURPOSES["public"]
-REFRESH, LAST_LAYER = _PURPOSES["refresh"], _PURPOSES["last_layer"]
+REFRESH = _PURPOSES["refresh"]
 
 # Layers of FIT_DRAW: draws of a fit and what is sampled from their predictions may meet under one
 # seed. Where two of them shared a layer, their numbers would be the same.
@@ -84,21 +83,11 @@ def normal(
     purpose: int,
     layer: int = 0,
 ) -> Array:
-    """Return standard normals (C, n) addressed by (seed, purpose, layer, step, chain, element).
-
-    Parameters
-    ----------
-    xp
-        Library of the result; what is neither NumPy's nor a device's is filled on the host.
-    shape : (C, n)
-    dtype
-        float32 or float64.
-    seed, step : int
-        64-bit key and 40-bit counter.
-    chains : (C,) uint32 array
-    purpose, layer : int
-        Numbers of ``core/philox_hd.h``.
-    """
+    """Return normals (C, n) of (seed, purpose, layer, step, chain, element), float32 or float64."""
+    # purpose, layer: numbers of ``core/philox_hd.h``. Other libraries than NumPy and a device's are
+    # filled on the host.
+    # purpose, layer: numbers of ``core/philox_hd.h``. Other libraries than NumPy and a device's are
+    # filled on the host.
     device = device_of(xp)
     if device is not None:
         array = xp.empty(shape, dtype=dtype_in(xp, dtype))
@@ -137,22 +126,7 @@ def uniform(
 def reparameterize(
     xp: ModuleType, mean: Array, rho: Array, samples: int, *, seed: int, step: int
 ) -> Array:
-    """Return weights mean + softplus(rho) * eps (S, P), eps of (seed, weight noise, step, s).
-
-    Parameters
-    ----------
-    xp
-        Library of the arrays: NumPy or a device's.
-    mean, rho : (P,) array
-    samples : int
-        S.
-    seed, step : int
-        64-bit key and 40-bit counter.
-
-    Returns
-    -------
-    (S, P) array
-    """
+    """Return weights mean + softplus(rho) * eps (S, P), eps of (seed, weight noise, step, s)."""
     device = device_of(xp)
     if device is None:
         return _core.reparameterize(mean, rho, samples, seed, step)
@@ -163,22 +137,7 @@ def reparameterize(
 
 
 def draw_weights(xp: ModuleType, mean: Array, scale: Array, samples: int, *, seed: int) -> Array:
-    """Return weights mean + scale * eps (S, P), eps of (seed, fit draw, s).
-
-    Parameters
-    ----------
-    xp
-        Library of the arrays; a library's without native code computes in two roundings.
-    mean, scale : (P,) array
-    samples : int
-        S.
-    seed : int
-        64-bit key.
-
-    Returns
-    -------
-    (S, P) array
-    """
+    """Return weights mean + scale * eps (S, P), eps of (seed, fit draw, s)."""
     if xp is np:
         mean, scale = np.ascontiguousarray(mean), np.ascontiguousarray(scale)
         return _core.draw_weights(mean, scale, seed, samples)

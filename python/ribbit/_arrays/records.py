@@ -23,10 +23,8 @@ _KINDS: dict[str, tuple[type, str]] = {
 
 
 def check(record: Any, **axes: str) -> None:
-    """Raise unless the fields of a dataclass are of their kinds, and arrays have their `axes`.
-
-    "M P" is an array of two axes; the same letter is the same length in all of them.
-    """
+    """Raise unless the fields of a dataclass are of their kinds, and arrays have their `axes`."""
+    # "M P" is an array of two axes; the same letter is the same length in all of them.
     name, lengths = type(record).__name__, dict[str, int]()
     for field in dataclasses.fields(record):
         value = getattr(record, field.name)

@@ -22,13 +22,7 @@ def normal_starts(
     dim: int,
     dtype: np.dtype[Any],
 ) -> FloatArray:
-    """Return standard normals (C, dim), chain c the same whatever the others; None: one chain.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `seed` or `chains` is out of its range.
-    """
+    """Return standard normals (C, dim), chain c the same whatever the others; None: one chain."""
     number = checks.seed(function, seed)
     ids = checks.chain_ids(function, 1 if chains is None else chains, each=dtype.itemsize * dim)
     out: FloatArray = random_numbers.normal(

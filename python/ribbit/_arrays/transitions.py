@@ -58,11 +58,7 @@ def accept(
     step: int,
     chains: npt.NDArray[np.uint32],
 ) -> tuple[Array, Array]:
-    """Return accepted (C,) bool and acceptance probability (C,) for energy errors (C,) float64.
-
-    Accepted where the error is finite and log u < -error; the probability is 0 where it is not
-    finite.
-    """
+    """Return accepted (C,) bool, log u < -error, and its probability (C,), 0 if not finite."""
     device = device_of(xp)
     if device is not None:
         flags = xp.empty(energy_error.shape, dtype=xp.bool)

@@ -41,11 +41,9 @@ def warnings_to(take: Callable[[str, type[RibbitWarning]], None]) -> Iterator[No
 
 
 def warn(message: str, category: type[RibbitWarning] = RibbitWarning) -> None:
-    """Warn at the line of the user's program that called the library.
-
-    A warning that cannot be shown is dropped: Python's display raises if standard error is closed,
-    and draws would be lost with it. A filter that turns warnings into errors is obeyed.
-    """
+    """Warn at the line of the user's program that called the library."""
+    # A warning that cannot be shown is dropped: if standard error is closed Python raises, and
+    # draws would be lost. A filter that turns warnings into errors is obeyed.
     take = getattr(_here, "take", None)
     if take is not None:
         take(message, category)
