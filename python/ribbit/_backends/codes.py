@@ -1,7 +1,6 @@
-"""Numbers that the native core and the device's kernels share with Python, by name.
+"""Numbers that the native core and the device's kernels share with Python, by name."""
 
-They come from the core, where each is typed once: ``cpp/bindings/bind_codes.cpp``.
-"""
+# They come from the core, where each is typed once: ``cpp/bindings/bind_codes.cpp``.
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The native core on NumPy arrays: data rows, log densities, forward passes.
+"""The native core on NumPy arrays: data rows, log densities, forward passes."""
 
-Shapes: S samples, P parameters, N rows, K outputs. The methods of `Cpu` are those of
-:class:`ribbit._backends.cuda.backend.Cuda`.
-"""
+# Shapes: S samples, P parameters, N rows, K outputs. `Cpu` has the methods of
+# ``cuda.backend.Cuda``.
 
 from __future__ import annotations
 
@@ -28,15 +27,9 @@ __all__ = ["Cpu", "pointer_density", "xla_handler", "xla_number"]
 
 @dataclass(frozen=True)
 class Cpu:
-    """Computes with NumPy arrays of one dtype.
+    """Computes with NumPy arrays of one dtype, float32 or float64."""
 
-    Attributes
-    ----------
-    dtype : numpy dtype
-        float32 or float64, of positions, outputs and gradients.
-    """
-
-    dtype: np.dtype[Any]
+    dtype: np.dtype[Any]  # float32 or float64, of positions, outputs and gradients
     xp: ClassVar[ModuleType] = np
     device: ClassVar[None] = None
 
@@ -46,15 +39,8 @@ class Cpu:
         return _core.isa()
 
     def rows(self, function: str, network: NetworkTable, x: Any, moved: Any = None) -> Any:
-        """Return data rows as a finite flat (N, D) copy in the dtype, or in uint8 for images.
-
-        `MappedRows` stay what they are, flat and in that dtype. moved: makes other numbers of rows.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For what is not an array of real numbers of that shape, or not finite.
-        """
+        """Return data rows as a finite flat (N, D) copy in the dtype, or in uint8 for images."""
+        # `MappedRows` stay mapped. moved: makes other numbers of rows.
         stored = isinstance(x, MappedRows)
         array = x if stored else checks.numeric(function, "x", x)
         check_rows(function, array.shape, network.input_shape, checks.summary(array))
@@ -95,10 +81,7 @@ class Cpu:
         y: npt.NDArray[Any],
         constants: npt.NDArray[np.float64] | None = None,
     ) -> Any:
-        """Return the native log density of rows x (N, D) and targets y (N, J).
-
-        The constants of rows are the core's own.
-        """
+        """Return the native log density of rows x (N, D) and targets y (N, J)."""
         del constants
         masked, last = tables.rates is not None, tables.integrated
         return _core.LogDensity(
@@ -125,10 +108,7 @@ class Cpu:
         return host_position(function, "theta", theta, self.dtype, dim)
 
     def stored(self, theta: npt.NDArray[Any], scales: Any = None) -> Any:
-        """Return weights (C, D, P) in memory as samples, draw by draw.
-
-        With `scales` (K, 8), as in `DensityTable`, they are positions, and weights what these make.
-        """
+        """Return weights (C, D, P), or positions of `scales` (K, 8), as samples, draw by draw."""
         return _core.WeightSource.stored(np.ascontiguousarray(theta), scales)
 
     def drawn(
@@ -170,13 +150,7 @@ class Cpu:
         noises: int = 0,
         precision: str = "float32",
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return raw outputs (S, N, K) of samples first, .. and the log noises of each (S, noises).
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `rows`.
-        """
+        """Return raw outputs (S, N, K) of samples first, .. and their log noises (S, noises)."""
         del precision
         rows = self.rows(function, network, x)
         out, last = _core.forward(network.table, network.rates, source, first, count, rows, noises)
@@ -190,13 +164,7 @@ class Cpu:
         x: Any,
         interrupt: Any = None,
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return outputs (N, K) of theta (P,) at rows of x and their derivatives (N, K, P).
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `rows`.
-        """
+        """Return outputs (N, K) of theta (P,) at rows of x and their derivatives (N, K, P)."""
         rows = self.rows(function, network, x)
         return _core.jacobian(network.table, network.rates, theta, rows, interrupt)
 
@@ -246,14 +214,7 @@ def xla_handler() -> Any:
 
 
 def xla_number(function: str, target: Any) -> int:
-    """Return the number by which XLA programs find a target's density while it is alive.
-
-    Raises
-    ------
-    TypeError
-        For a target that is not computed by the core on the host, one with dropout masks, or one
-        that replaces `value_and_grad`.
-    """
+    """Return the number by which XLA programs find the density of a live host target."""
     overrides.check(function, target)
     overrides.needed(function, target, "leapfrog")  # as native as its density
     native = getattr(target, "_native", None)

@@ -22,58 +22,31 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class NetworkTable:
-    """A network as a table, and what its rows of data look like.
+    """A network as a table, and what its rows of data look like."""
 
-    Attributes
-    ----------
-    table : (R, columns) int64 array
-        The layer table.
-    rates : (R,) float64 array
-        Dropout rate of each row, 0 where it is no Dropout layer.
-    input_shape, output_shape : tuple of int
-        Shape of a data row and of its outputs (K,).
-    tokens : int
-        Data rows hold whole numbers below this one; 0: any number.
-    """
-
-    table: npt.NDArray[np.int64]
+    table: npt.NDArray[np.int64]  # (R, columns) int64: the layer table
+    # (R,) float64: dropout rate of each row, 0 where it is no Dropout layer
     rates: npt.NDArray[np.float64]
-    input_shape: tuple[int, ...]
+    input_shape: tuple[int, ...]  # shape of a data row and of its outputs (K,)
     output_shape: tuple[int, ...]
-    tokens: int
+    tokens: int  # data rows hold whole numbers below this one; 0: any number
 
 
 @dataclass(frozen=True)
 class LikelihoodTable:
-    """A likelihood as numbers.
+    """A likelihood as numbers."""
 
-    Attributes
-    ----------
-    kind : int
-        Its code in ``codes.LIKELIHOODS``.
-    scales : tuple of float
-        Known scales of the noise, else ones: one for all outputs, or one for each. As many where
-        they are learned.
-    constant : float
-        What else its functor has a constant for, else 0: ``LikelihoodParameters`` of
-        ``core/likelihood_hd.h``.
-    columns : int
-        J, the columns of y and of the means of predictions.
-    classes : bool
-        Whether outputs become probabilities.
-    learns_noise : bool
-        Whether the parameters behind the network's are the logarithms of the scales.
-    transforms : bool
-        Whether what is predicted is a function of the outputs, not the outputs themselves.
-    """
-
-    kind: int
+    kind: int  # its code in ``codes.LIKELIHOODS``
+    # known scales of the noise, else ones: one for all outputs, or one for each. As many where they
+    # are learned.
     scales: tuple[float, ...]
+    # what else its functor has a constant for, else 0: ``LikelihoodParameters`` of
+    # ``core/likelihood_hd.h``
     constant: float
-    columns: int
-    classes: bool
+    columns: int  # J, the columns of y and of the means of predictions
+    classes: bool  # whether outputs become probabilities
+    # whether the parameters behind the network's are the logarithms of the scales
     learns_noise: bool
-    transforms: bool
 
     @property
     def noises(self) -> int:
@@ -99,70 +72,40 @@ class LikelihoodTable:
 
 @dataclass(frozen=True, eq=False)
 class IntegratedLayer:
-    """A last dense layer that is integrated out; ``cpp/cpu/density/last_layer.h``.
+    """A last dense layer that is integrated out; ``cpp/cpu/density/last_layer.h``."""
 
-    Attributes
-    ----------
-    bias : bool
-        Whether it has one: the last of its K inputs, always 1.
-    alone : bool
-        Whether no layer lies below it. The layer table is then its own, else that of the layers
-        below.
-    sd : (K,) float64 array
-        Of the normal prior of the weights of each input.
-    mean : (K, J) float64 array
-        Of the prior.
-    """
-
-    bias: bool
+    bias: bool  # whether it has one: the last of its K inputs, always 1
+    # whether no layer lies below it. The layer table is then its own, else that of the layers
+    # below.
     alone: bool
-    sd: npt.NDArray[np.float64]
-    mean: npt.NDArray[np.float64]
+    sd: npt.NDArray[np.float64]  # (K,) float64: of the normal prior of the weights of each input
+    mean: npt.NDArray[np.float64]  # (K, J) float64: of the prior
 
 
 @dataclass(frozen=True)
 class DensityTable:
-    """What a log density is made of, as tables.
+    """What a log density is made of, as tables."""
 
-    Attributes
-    ----------
-    table : (rows, columns) int64 array
-        The layer table.
-    prior : (segments, 6) float64 array
-        offset, size, kind, a, b, c of each segment.
-    constants : (segments, 5) float64 array
-        Those of ``core/prior_hd.h``, made on the host.
-    likelihood : LikelihoodTable
-    temperature, likelihood_temperature : float
-    rates : (rows,) float64 array, optional
-        Probability with which each row's masks drop a unit. None: there are no masks, and Dropout
-        layers hand on what they are given.
-    learned : tuple of int
-        Rows whose rates are learned: their logits follow the other parameters.
-    precision : str, default "float32"
-        How products of float32 numbers are computed; ``precision.py``.
-    centre : (P,) array of the backend, optional
-        Means of the priors in the dtype of positions. None: 0 for all.
-    integrated : IntegratedLayer, optional
-        The last layer, whose weights are no parameters: the others and the prior leave it out.
-    scales : (K, 8) float64 array, optional
-        Learned scales of weights, on the CPU alone: ``targets/scales.py``.
-    weights : (N,) array, optional
-        How often the log likelihood of each row counts, on the CPU alone. None: once.
-    """
-
-    table: npt.NDArray[np.int64]
+    table: npt.NDArray[np.int64]  # (rows, columns) int64: the layer table
+    # (segments, 6) float64: offset, size, kind, a, b, c of each segment
     prior: npt.NDArray[np.float64]
+    # (segments, 5) float64: those of ``core/prior_hd.h``, made on the host
     constants: npt.NDArray[np.float64]
     likelihood: LikelihoodTable
     temperature: float
     likelihood_temperature: float
+    # (rows,) float64: probability with which each row's masks drop a unit. None: there are no
+    # masks, and Dropout layers hand on what they are given.
     rates: npt.NDArray[np.float64] | None = None
+    # rows whose rates are learned: their logits follow the other parameters
     learned: tuple[int, ...] = ()
-    precision: str = "float32"
-    centre: Any = None
+    precision: str = "float32"  # how products of float32 numbers are computed; ``precision.py``
+    centre: Any = None  # (P,): means of the priors in the dtype of positions. None: 0 for all.
+    # the last layer, whose weights are no parameters: the others and the prior leave it out
     integrated: IntegratedLayer | None = None
+    # (K, 8) float64: learned scales of weights, on the CPU alone: ``targets/scales.py``
     scales: npt.NDArray[np.float64] | None = None
+    # (N,): how often the log likelihood of each row counts, on the CPU alone. None: once.
     weights: Any = None
 
     @property

@@ -1,7 +1,7 @@
-"""Which backend computes, decided once by where the arrays lie.
+"""Which backend computes, decided once by where the arrays lie."""
 
-The device part is imported where a device is in use: a first draw on the CPU does not wait for it.
-"""
+# The device part is imported where a device is in use: a first draw on the CPU does not wait for
+# it.
 
 from __future__ import annotations
 
@@ -24,15 +24,7 @@ _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def backend_of(function: str, theta: Any) -> Backend:
-    """Return what computes with parameters: their memory and their dtype decide.
-
-    Raises
-    ------
-    DTypeError
-        For what is no float32 or float64 array.
-    ImportError, RuntimeError
-        For arrays in device memory where something that a device needs is missing.
-    """
+    """Return what computes with parameters: their memory and their dtype decide."""
     if is_device_array(theta):
         xp = namespace(theta, function=function, name="theta")
         dtype = host_dtype(theta)
@@ -51,15 +43,7 @@ def backend_of(function: str, theta: Any) -> Backend:
 
 
 def backend_of_data(function: str, dtype: np.dtype[Any], **data: Any) -> Backend:
-    """Return what computes in `dtype` with data: all of it in device memory, or none.
-
-    Raises
-    ------
-    DTypeError
-        When some of it is in device memory and some is not.
-    ImportError, RuntimeError
-        For arrays in device memory where something that a device needs is missing.
-    """
+    """Return what computes in `dtype` with data, all of it in device memory or none."""
     there = [is_device_array(value) for value in data.values()]
     if not any(there):
         return Cpu(dtype)
@@ -81,28 +65,8 @@ def outputs(
     precision: str = "float32",
     scales: Any = None,
 ) -> Array:
-    """Return raw outputs (N, K) or (S, N, K) for parameters (dim,) or (S, dim), the last unused.
-
-    Parameters
-    ----------
-    function : str
-        Who asks, in errors.
-    network : NetworkTable
-    theta : array
-        (dim,) or (S, dim); dim may be more than the network's.
-    x : array
-        Rows (N, *input_shape).
-    dim : int
-    precision : str, default "float32"
-        Of float32 products on a device.
-    scales : (K, 8) array, optional
-        Learned scales of weights, where parameters are positions; as in `DensityTable`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If shapes or dtypes do not fit, or `x` is not finite.
-    """
+    """Return raw outputs (N, K) or (S, N, K) for parameters (dim,) or (S, dim), the last unused."""
+    # scales (K, 8): learned scales of weights if parameters are positions; see `DensityTable`.
     backend = backend_of(function, theta)
     samples, single = backend.position(function, theta, dim)
     source = backend.stored(samples[None, :, :], scales)

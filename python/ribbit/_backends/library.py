@@ -1,8 +1,8 @@
-"""Where the C library, its headers and its CMake package lie.
+"""Where the C library, its headers and its CMake package lie."""
 
-They are installed beside the native module, in the layout of a prefix: ``include/ribbit/ribbit.h``,
-``lib/libribbit.so.1``, ``lib/cmake/ribbit``, ``lib/pkgconfig/ribbit.pc``.
-"""
+# They are installed beside the native module, in the layout of a prefix:
+# ``include/ribbit/ribbit.h``, ``lib/libribbit.so.1``, ``lib/cmake/ribbit``,
+# ``lib/pkgconfig/ribbit.pc``.
 
 from __future__ import annotations
 

@@ -20,15 +20,9 @@ PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 
 class Passes(NamedTuple):
-    """Products of TF32 numbers that make one product; 0: it is computed in the scalar's dtype.
+    """Products of TF32 numbers that make one product; 0: it is computed in the scalar's dtype."""
 
-    Attributes
-    ----------
-    forward, backward : int
-        0, 1 (TF32) or 3 (3xTF32, as accurate as float32).
-    """
-
-    forward: int = 0
+    forward: int = 0  # 0, 1 (TF32) or 3 (3xTF32, as accurate as float32)
     backward: int = 0
 
     @property
@@ -41,13 +35,7 @@ PASSES = {"float32": Passes(), "float64": Passes(), "mixed": Passes(3, 1), "tf32
 
 
 def resolve(function: str, dtype: object, precision: object) -> tuple[np.dtype[Any], str]:
-    """Return the dtype and the precision that two options stand for; None: the other decides.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For what is none, and for two that contradict each other.
-    """
+    """Return the dtype and the precision that two options stand for; None: the other decides."""
     chosen = None if dtype is None else checks.float_dtype(function, dtype)
     if precision is None:
         chosen = np.dtype(np.float32) if chosen is None else chosen

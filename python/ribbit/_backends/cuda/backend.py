@@ -1,8 +1,6 @@
-"""Kernels on arrays of a device: data rows, log densities, forward passes.
+"""Kernels on arrays of a device: data rows, log densities, forward passes."""
 
-Shapes: S samples, P parameters, N rows, K outputs. The methods of `Cuda` are those of
-:class:`ribbit._backends.cpu.Cpu`.
-"""
+# Shapes: S samples, P parameters, N rows, K outputs. `Cuda` has the methods of ``cpu.Cpu``.
 
 from __future__ import annotations
 
@@ -34,17 +32,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Cuda:
-    """Computes with a device's arrays of one dtype.
-
-    Attributes
-    ----------
-    device : Device
-    dtype : numpy dtype
-        float32 or float64, of positions, outputs and gradients.
-    """
+    """Computes with a device's arrays of one dtype, float32 or float64."""
 
     device: Device
-    dtype: np.dtype[Any]
+    dtype: np.dtype[Any]  # float32 or float64, of positions, outputs and gradients
 
     @property
     def xp(self) -> ModuleType:
@@ -57,15 +48,8 @@ class Cuda:
         return "cuda"
 
     def rows(self, function: str, network: NetworkTable, x: Any, moved: Any = None) -> Array:
-        """Return data rows as a finite flat (N, D) in the dtype, or in uint8 for images.
-
-        What has the right dtype and layout is not copied. moved: makes other numbers of rows.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For rows in host memory, not of that shape, or not finite.
-        """
+        """Return data rows as a finite flat (N, D) in the dtype or uint8, copied if necessary."""
+        # moved: makes other numbers of rows.
         own = self.xp.empty((0,))
         if not is_device_array(x):
             namespace(own, np.asarray(x), function=function)  # says what is mixed
@@ -81,10 +65,7 @@ class Cuda:
         return to_host(from_device(function, name, array))
 
     def own(self, checked: npt.NDArray[Any], given: Any) -> Array:
-        """Return checked host data (N, J) as an array of the backend.
-
-        Uses the array `given`, the source of the data, if its dtype and layout are right.
-        """
+        """Return checked host data (N, J) on the device: `given`, its source, if it fits."""
         if is_device_array(given):
             array = from_device("ribbit", "y", given)
             if host_dtype(array) == checked.dtype and array.flags.c_contiguous:
@@ -98,10 +79,8 @@ class Cuda:
         y: Array,
         constants: npt.NDArray[np.float64] | None = None,
     ) -> DeviceDensity:
-        """Return the log density of rows x (N, D) and targets y (N, J).
-
-        constants (N,): what each row's log likelihood has of y alone.
-        """
+        """Return the log density of rows x (N, D) and targets y (N, J)."""
+        # constants (N,): what each row's log likelihood has of y alone.
         return DeviceDensity(self.device, tables, x, y, constants)
 
     def position(self, function: str, theta: Any, dim: int) -> tuple[Array, bool]:
@@ -143,13 +122,7 @@ class Cuda:
         noises: int = 0,
         precision: str = "float32",
     ) -> tuple[Array, Array]:
-        """Return raw outputs (S, N, K) of samples first, .. and the log noises of each (S, noises).
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `rows`.
-        """
+        """Return raw outputs (S, N, K) of samples first, .. and their log noises (S, noises)."""
         width = network.output_shape[0]
 
         def use(forward: Forward) -> tuple[Array, Array]:

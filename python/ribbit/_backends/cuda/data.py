@@ -17,15 +17,7 @@ __all__ = ["device_rows"]
 
 
 def device_rows(function: str, network: NetworkTable, x: Array, dtype: np.dtype[Any]) -> Array:
-    """Return data rows of a device array as a finite flat (N, D) in `dtype`, or in uint8.
-
-    What has the right dtype and layout is not copied.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For what is not an array of real numbers of that shape, or not finite.
-    """
+    """Return rows of a device array as a finite flat (N, D) in `dtype` or uint8."""
     xp = namespace(x, function=function)
     shape = network.input_shape
     check_rows(function, tuple(x.shape), shape, str(x.shape))

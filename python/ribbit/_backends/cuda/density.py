@@ -1,8 +1,7 @@
-"""The log posterior of a network in device memory: what ``ribbit._core`` does for NumPy arrays.
+"""The log posterior of a network in device memory: what ``ribbit._core`` does for NumPy arrays."""
 
-Same methods as the native log densities, on arrays of the device. Nothing here waits for it.
-Shapes: C chains, P parameters, N rows, J columns of y.
-"""
+# Same methods as the native log densities. Nothing here waits for the device. Shapes: C chains, P
+# parameters, N rows, J columns of y.
 
 from __future__ import annotations
 
@@ -42,10 +41,8 @@ _R = TypeVar("_R")
 def _alone(
     method: Callable[Concatenate[DeviceDensity, _P], _R],
 ) -> Callable[Concatenate[DeviceDensity, _P], _R]:
-    """Let one call at a time use the density's memory, whatever threads and streams they are of.
-
-    On the device a call waits for the one before where that was put on another stream.
-    """
+    """Let one call at a time use the density's memory, whatever threads and streams they are of."""
+    # On the device a call waits for the previous one if that was put on another stream.
 
     @functools.wraps(method)
     def run(self: DeviceDensity, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -61,26 +58,16 @@ def _alone(
 
 
 class DeviceDensity:
-    """Log likelihood, log prior and gradient of a network on rows in device memory.
-
-    Parameters
-    ----------
-    device : Device
-    tables : DensityTable
-    x : (N, D) array
-        In the scalar's dtype, or bytes of images.
-    y : (N, J) array
-        In the scalar's dtype.
-    row_constants : (N,) float64 NumPy array or None
-        Part of each row's log likelihood that depends on y alone and that kernels leave out.
-    """
+    """Log likelihood, log prior and gradient of a network on rows in device memory."""
 
     def __init__(
         self,
         device: Device,
         tables: DensityTable,
-        x: Array,
-        y: Array,
+        x: Array,  # (N, D): in the scalar's dtype, or bytes of images
+        y: Array,  # (N, J): in the scalar's dtype
+        # (N,) float64 or None: part of each row's log likelihood that depends on y alone and that
+        # kernels leave out
         row_constants: npt.NDArray[np.float64] | None,
     ) -> None:
         network = persistent.network_of(tables.table)
@@ -119,11 +106,6 @@ class DeviceDensity:
     def num_rows(self) -> int:
         """N."""
         return int(self._x.shape[0])
-
-    @property
-    def workspace_bytes(self) -> int:
-        """Bytes of device memory that each chain needs."""
-        return self._bytes_per_chain(self.num_rows, all_rows=True)
 
     @_alone
     def value_and_grad(
@@ -192,10 +174,7 @@ class DeviceDensity:
         inverse_mass: Array | None,
         interrupt: Any = None,
     ) -> tuple[Array, Array, Array, Array, Array]:
-        """Run trajectories; arguments as in `protocols.NativeTrajectory`.
-
-        Returns position, momentum (C, P), log likelihood, log prior (C,) untempered and gradient.
-        """
+        """Run trajectories as `protocols.NativeTrajectory`; terms (C,) are untempered."""
         xp = self._device.xp
         if self._persistent is not None:
             arguments = position, momentum, grad, step_size, num_steps, inverse_mass
@@ -256,10 +235,7 @@ class DeviceDensity:
         npt.NDArray[np.int64],
         npt.NDArray[np.float64],
     ]:
-        """Make stochastic-gradient steps; arguments as in `protocols.NativeSteps`.
-
-        Waits for the device once, at the end, to see whether a chain failed.
-        """
+        """Make steps as `protocols.NativeSteps`; waits for the device once, at the end."""
         xp, count = self._device.xp, step_size.shape[0]
         kind = UpdateRule(rule, rule == 0 and second is not None, friction, decay1, decay2, epsilon)
         self._check_steps(position, (first, second), kind, chains, first_step, batch_rows, count)

@@ -1,7 +1,6 @@
-"""Forward passes of many weight samples on a device, and moments of what they predict.
+"""Forward passes of many weight samples on a device, and moments of what they predict."""
 
-Shapes: S samples, P parameters, N rows, R rows of a panel, K outputs.
-"""
+# Shapes: S samples, P parameters, N rows, R rows of a panel, K outputs.
 
 from __future__ import annotations
 
@@ -28,47 +27,19 @@ _MOMENT_ROWS = 16  # of a block of AddMoments
 
 
 class Forward(Walk):
-    """Outputs of S weight samples on all rows: passes over some samples at a panel of rows.
-
-    Parameters
-    ----------
-    device : Device
-    layers : (rows, columns) int64 array
-        The layer table.
-    x : (N, D) array
-        In the samples' dtype, or bytes of images.
-    source : Samples
-        Under masks, layers before the first one are passed once for all samples at a panel.
-    samples : int
-        All that one prediction takes; passes have as many, fewer where memory is short, in passes
-        of equal size but for the last.
-    precision : str, default "float32"
-        Of products of float32 weights; ``precision.py``.
-
-    Attributes
-    ----------
-    device : Device
-    scalar : str
-        "float" or "double".
-    theta : (samples, >= P) array
-        The samples of the pass, each from a multiple of 16 bytes on; (1, P) where all share their
-        weights.
-    weights : (samples, P) array
-        The same without what lies between them.
-    theta_stride : int
-        Numbers from sample to sample of `theta`.
-    samples, rows, count : int
-        Samples of a pass, rows of a panel, N.
-    """
+    """Outputs of S weight samples on all rows: passes over some samples at a panel of rows."""
 
     def __init__(
         self,
         device: Device,
-        layers: npt.NDArray[np.int64],
-        x: Array,
+        layers: npt.NDArray[np.int64],  # (rows, columns) int64: the layer table
+        x: Array,  # (N, D): in the samples' dtype, or bytes of images
+        # under masks, layers before the first one are passed once for all samples at a panel
         source: Samples,
+        # all that one prediction takes; passes have as many, fewer where memory is short, in passes
+        # of equal size but for the last
         samples: int,
-        precision: str = "float32",
+        precision: str = "float32",  # of products of float32 weights; ``precision.py``
     ) -> None:
         dim, dtype = int(source.theta.shape[-1]), np.dtype(str(source.theta.dtype))
         masked = source if isinstance(source, Masked) else None
@@ -79,6 +50,7 @@ class Forward(Walk):
         rows = rows_of(layers)
         rates = [0.0] * len(rows) if masked is None else list(masked.rates)
         stride = _stride(source)
+        # numbers from sample to sample of `theta`
         self.theta_stride = stride if masked is None else 0
         self.rows, self.samples = sizes(layers, x, source, samples, device.free_bytes())
         super().__init__(
@@ -94,7 +66,10 @@ class Forward(Walk):
             passes=PASSES[precision] if self.scalar == "float" else Passes(),
         )
         self._last = op_table.last_layers(self._rows, self._skipped, self._fixed)
+        # (samples, >= P): the samples of the pass, each from a multiple of 16 bytes on; (1, P)
+        # where all share their weights
         self.theta = self._buffer((self.samples if masked is None else 1, stride))
+        # (samples, P): the same without what lies between them
         self.weights = self.theta if stride == dim else self.theta[:, :dim]
         self.grad = self.theta  # nobody writes it
         self.masks: Array | None = None
@@ -130,11 +105,9 @@ class Forward(Walk):
         return [(b, min(b + step, last)) for b in range(first, last, step)]
 
     def passes(self, first: int, samples: int) -> Iterator[tuple[int, int, int, int, Array]]:
-        """Yield begin and end of samples, first row, rows, and outputs (S, R K) of each pass.
-
-        At a row, samples come in their order. The outputs are a buffer that the next pass
-        overwrites; `weights` has those of the samples.
-        """
+        """Yield begin and end of samples, first row, rows, and outputs (S, R K) of each pass."""
+        # The outputs are a buffer that the next pass overwrites; `weights` has those of the
+        # samples.
         outputs = next(a for a in self._keep if self._device.pointer(a) == self._output.value)
         groups = self.groups(first, samples)
         assert self._source is not None
@@ -202,10 +175,7 @@ def _stride(source: Samples) -> int:
 def numbered_outputs(
     forward: Forward, first: int, count: int, width: int, noises: int
 ) -> tuple[Array, Array]:
-    """Return raw outputs (S, N, K) of samples first, .. first + count - 1, and their log noises.
-
-    width: K. noises: of each sample, the last ones of its weights.
-    """
+    """Return raw outputs (S, N, width) of `count` samples from `first` on, and log noises."""
     xp = forward.device.xp
     out = xp.empty((count, forward.count, width), dtype=forward.theta.dtype)
     logs = xp.empty((count, noises), dtype=forward.theta.dtype)

@@ -69,13 +69,9 @@ def with_forward(
     *,
     passing: bool,
 ) -> _T:
-    """Return what `use` makes of a `Forward` of these arguments: one call at a time.
-
-    No prediction fails for want of memory that kept programs have: where one finds less than it
-    would like, or is refused some, they are dropped, and what was refused is begun anew.
-
-    passing: no later call can have the same x, so the program is not kept.
-    """
+    """Return what `use` makes of a `Forward` of these arguments: one call at a time."""
+    # If memory is short, kept programs are dropped and the prediction is begun anew. passing: no
+    # later call can have the same x, so the program is not kept.
     with _making:
         kept = _kept.setdefault(device, _Kept())
     arguments = layers, x, source, samples
@@ -104,11 +100,9 @@ def with_forward(
 
 
 def _stream(device: Device) -> tuple[int, int]:
-    """Return what tells the current stream from others.
-
-    Freed memory goes back to the stream that it was made on, whose next launches may write to it
-    at once; so a program runs on that stream alone.
-    """
+    """Return what tells the current stream from others."""
+    # Freed memory goes back to the stream that it was made on, whose next launches may write to it
+    # at once; so a program runs on that stream alone.
     stream = device.stream()
     return stream, threading.get_ident() if stream == _PER_THREAD else 0
 

@@ -1,7 +1,6 @@
-"""Where the weights and the masks of samples on a device come from; `cpu/predictive/forward.h` too.
+"""Where the weights and masks of samples on a device come from; see `cpu/predictive/forward.h`."""
 
-Shapes: S samples, P parameters.
-"""
+# Shapes: S samples, P parameters.
 
 from __future__ import annotations
 
@@ -34,12 +33,7 @@ class Samples(Protocol):
 
 @dataclass(frozen=True)
 class Stored:
-    """Weights that lie in memory.
-
-    Attributes
-    ----------
-    theta : (S, P) array
-    """
+    """Weights (S, P) that lie in memory."""
 
     theta: Array
 
@@ -51,17 +45,9 @@ class Stored:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Independent normal weights that are drawn when they are needed.
+    """Independent normal weights that are drawn when they are needed."""
 
-    Attributes
-    ----------
-    mean, scale : (P,) array
-        C-contiguous.
-    seed : int
-        64-bit key.
-    """
-
-    mean: Array
+    mean: Array  # (P,): C-contiguous
     scale: Array
     seed: int
 
@@ -83,26 +69,13 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Masked:
-    """One weight vector under the masks of samples.
+    """One weight vector under the masks of samples."""
 
-    Attributes
-    ----------
-    theta : (P,) array
-    rates : sequence of float
-        By layer: probability of being dropped, 0 where nothing is.
-    seed : int
-        64-bit key of the masks.
-    shared : bool
-        One mask per sample and unit; else one per sample, row and unit.
-    first_row : int
-        Number of row 0 of x.
-    """
-
-    theta: Array
-    rates: Sequence[float]
+    theta: Array  # (P,)
+    rates: Sequence[float]  # by layer: probability of being dropped, 0 where nothing is
     seed: int
-    shared: bool
-    first_row: int
+    shared: bool  # one mask per sample and unit; else one per sample, row and unit
+    first_row: int  # number of row 0 of x
 
     def load(self, device: Device, into: Array, first: int) -> None:
         """Copy the weights, those of all samples; `into` is (1, >= P)."""

@@ -1,9 +1,8 @@
-"""Steps along stochastic gradients in device memory: SGLD, SGHMC, BAOAB and Adam, launch by launch.
+"""Steps along stochastic gradients on a device: SGLD, SGHMC, BAOAB and Adam by launches."""
 
-A step is recorded once and then replayed. What changes from step to step is a row of a table that
-the device reads, and the device counts the steps; nothing here waits for it.
-Shapes: C chains, P parameters, N rows, n steps of a call.
-"""
+# A step is recorded once and then replayed. What changes from step to step is a row of a table that
+# the device reads, and the device counts the steps; nothing here waits for it. Shapes: C chains, P
+# parameters, N rows, n steps of a call.
 
 from __future__ import annotations
 
@@ -35,19 +34,10 @@ _LANGEVIN, _FRICTION, _ADAM, _KINETIC = (
 
 @dataclass(frozen=True)
 class UpdateRule:
-    """How a gradient moves a chain; `core/update_hd.h` has the formulas.
+    """How a gradient moves a chain; `core/update_hd.h` has the formulas."""
 
-    Attributes
-    ----------
-    code : int
-        0 Langevin, 1 friction, 2 Adam, 3 kinetic.
-    preconditioned : bool
-        Langevin with a second moment.
-    friction, decay1, decay2, epsilon : float
-    """
-
-    code: int
-    preconditioned: bool
+    code: int  # 0 Langevin, 1 friction, 2 Adam, 3 kinetic
+    preconditioned: bool  # Langevin with a second moment
     friction: float
     decay1: float
     decay2: float
@@ -107,33 +97,18 @@ class UpdateRule:
 
 
 class DeviceSteps:
-    """Positions, moments and batches in buffers of their own, and the launches that move them.
-
-    Parameters
-    ----------
-    device : Device
-    tables : DensityTable
-    x : (N, D) array
-    y : (N, J) array
-    chains : int
-        The most chains it can move.
-    batch_rows : int
-        The most rows of a batch; N: all rows in their own order.
-    prior : float
-        Weight of the log prior.
-    rule : UpdateRule
-    """
+    """Positions, moments and batches in buffers of their own, and the launches that move them."""
 
     def __init__(
         self,
         device: Device,
         tables: DensityTable,
-        x: Array,
-        y: Array,
+        x: Array,  # (N, D)
+        y: Array,  # (N, J)
         *,
-        chains: int,
-        batch_rows: int,
-        prior: float,
+        chains: int,  # the most chains it can move
+        batch_rows: int,  # the most rows of a batch; N: all rows in their own order
+        prior: float,  # weight of the log prior
         rule: UpdateRule,
     ) -> None:
         xp, rows = device.xp, int(x.shape[0])
@@ -191,17 +166,9 @@ class DeviceSteps:
         adapt_until: int,
         interrupt: Any = None,
     ) -> tuple[Array, list[Array | None], Array]:
-        """Make n steps of chains; arguments as in `protocols.NativeSteps`.
-
-        Returns
-        -------
-        position : (C, P) array
-        moments : list of (C, P) array or None
-            None for those that the rule does not have.
-        outcome : (C, 2) float64 array
-            Number of the first step that left a chain not finite, or -1, and the largest gradient
-            of that step; the chain is as that step left it.
-        """
+        """Make n steps as `protocols.NativeSteps`; return position, moments and outcome."""
+        # outcome (C, 2) float64: number of the first step that left a chain not finite, or -1, and
+        # the largest gradient of that step; the chain is as that step left it.
         xp, chains = self._device.xp, position.shape[0]
         if self._masks is not None and (np.diff(ids.astype(np.int64)) != 1).any():
             raise ValueError(

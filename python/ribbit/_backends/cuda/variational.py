@@ -1,7 +1,6 @@
-"""Bayes by Backprop on a network in device memory: what ``ribbit._core`` does for NumPy arrays.
+"""Bayes by Backprop on a network in device memory: what ``ribbit._core`` does for NumPy arrays."""
 
-Shapes: P parameters, S weight samples, N rows, n steps of a call.
-"""
+# Shapes: P parameters, S weight samples, N rows, n steps of a call.
 
 from __future__ import annotations
 
@@ -31,24 +30,15 @@ __all__ = ["DeviceVariational"]
 
 
 class DeviceVariational:
-    """Steps of a mean-field Gaussian; the samples of a step are the chains of a program.
-
-    Parameters
-    ----------
-    device : Device
-    tables : DensityTable
-    x : (N, D) array
-    y : (N, J) array
-    row_constants : (N,) float64 NumPy array or None
-        Part of each row's log likelihood that kernels leave out.
-    """
+    """Steps of a mean-field Gaussian; the samples of a step are the chains of a program."""
 
     def __init__(
         self,
         device: Device,
         tables: DensityTable,
-        x: Array,
-        y: Array,
+        x: Array,  # (N, D)
+        y: Array,  # (N, J)
+        # (N,) float64 or None: part of each row's log likelihood that kernels leave out
         row_constants: npt.NDArray[np.float64] | None,
     ) -> None:
         self._device, self._tables, self._x, self._y = device, tables, x, y
@@ -73,16 +63,8 @@ class DeviceVariational:
         epsilon: float,
         interrupt: Any = None,
     ) -> tuple[Array, npt.NDArray[np.float64], int, float]:
-        """Make n steps; arguments and result as in `protocols.VariationalDensity`.
-
-        `most_chains` says how many chains of so many bytes a program may have. The host waits for
-        the device once, when it reads the records at the end.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For arguments that do not fit.
-        """
+        """Make n steps as `protocols.VariationalDensity`; waits once, to read the records."""
+        # most_chains: how many chains of so many bytes a program may have.
         name, rows, count = "Posterior.advance_variational", int(self._x.shape[0]), len(step_size)
         dim = self._tables.dim
         state, _ = positions_.position(self._device.xp, name, "state", state, self._dtype, dim)

@@ -27,12 +27,9 @@ def launch(
     turned: bool,
     room: int,
 ) -> Launch:
-    """Return the launch of a convolution that `fits`, or of its gradient by the cells.
-
-    `source` and `weights`: address and chain stride; `lines`: of all images; `turned`: of the
-    deltas with the weights turned; `room`: bytes of shared memory of a block, which decides the
-    tile and no bit.
-    """
+    """Return the launch of a convolution that `fits`, or of its gradient by the cells."""
+    # source and weights: address and chain stride; turned: of deltas with the weights turned; room:
+    # bytes of shared memory of a block, which decides the tile and no bit.
     channels, outs = row["channels"], row["out_channels"]
     if turned:
         channels, outs = outs, channels
@@ -52,10 +49,7 @@ def launch(
 
 
 def fits(panel: Panel, row: Row, source: Cell, *, turned: bool = False) -> bool:
-    """Whether a convolution, or its gradient by the cells, is one of `launch`.
-
-    By shapes alone; as for `products.has_taps`, what users give may begin anywhere.
-    """
+    """Whether a convolution, or its gradient by the cells, is one of `launch`, by shapes alone."""
     channels, outs = row["channels"], row["out_channels"]
     height, width = row["height"], row["width"]
     passes = panel.passes.forward
@@ -68,10 +62,7 @@ def fits(panel: Panel, row: Row, source: Cell, *, turned: bool = False) -> bool:
 
 
 def has_images(row: Row, *, turned: bool = False) -> bool:
-    """Whether blocks of a convolution that `fits` have whole images, as sinks of norms need.
-
-    By shapes alone: on every device, the smaller tiles of those with little shared memory too.
-    """
+    """Whether blocks of a fitting convolution have whole images; by shapes alone."""
     height, width, outs = row["height"], row["width"], row["channels" if turned else "out_channels"]
     tiles = [_tile(height, width, outs)]
     if tiles[0][2] > _LEAST_SHARED:

@@ -131,34 +131,17 @@ def _first_block(panel: Panel, units: int) -> int:
 
 def prior_of_learned(
     scalar: str,
-    rate: LearnedRate,
+    rate: LearnedRate,  # the gradient by its logit is complete after these launches
     *,
-    precision: float,
-    units: int,
+    precision: float,  # of the prior of the weights behind it, at a rate of 0
+    units: int,  # that it drops
+    # parameters (C, P), P, and offset and size of the weights
     weights: tuple[Array, int, int, int],
-    grad: Array,
-    weight: float,
-    terms: tuple[Array, int, int],
+    grad: Array,  # (C, P)
+    weight: float,  # of the log prior in the gradient
+    terms: tuple[Array, int, int],  # where the value goes, (C, slots), slots and the slot
 ) -> tuple[list[Launch], list[Launch]]:
-    """Return launches for gradient and value of the prior that goes by a learned rate.
-
-    Parameters
-    ----------
-    scalar : str
-    rate : LearnedRate
-        The gradient by its logit is complete after these launches.
-    precision : float
-        Of the prior of the weights behind it, at a rate of 0.
-    units : int
-        That it drops.
-    weights : (array, int, int, int)
-        Parameters (C, P), P, and offset and size of the weights.
-    grad : (C, P) array
-    weight : float
-        Of the log prior in the gradient.
-    terms : (array, int, int)
-        Where the value goes, (C, slots), slots and the slot.
-    """
+    """Return launches for gradient and value of the prior that goes by a learned rate."""
     theta, dim, offset, size = weights
     slots = int(rate.sums.shape[1])
     head = (precision, rate.logit, theta, dim, offset, size)

@@ -21,13 +21,8 @@ def takes(scalar: str, run: int, n: int, k: int, passes: int) -> bool:
 
 
 def product(a: Operand, b: Operand, sink: Operand, *, m: int, n: int, k: int) -> Launch:
-    """Return the launch of sink(m, n) = sum over k of a(m, k) b(k, n) for every chain.
-
-    a : Operand
-        Rows in memory.
-    b, sink : Operand
-        A matrix in memory, transposed or not, and any sink.
-    """
+    """Return the launch of sink(m, n) = sum over k of a(m, k) b(k, n) for every chain."""
+    # a: rows in memory; b: a matrix in memory, transposed or not; sink: any.
     fours = (
         a.aligned and k % 4 == 0,
         b.aligned and (k if b.transposed else n) % 4 == 0,

@@ -1,8 +1,7 @@
-"""The last two dense layers of predictions in TF32 as one launch (``last_layers_kernels.h``).
+"""The last two dense layers of predictions in TF32 as one launch (``last_layers_kernels.h``)."""
 
-Where it pays is decided by shapes alone, never by how many rows or samples there are, or how much
-memory a block has: the order of its additions is its own.
-"""
+# Where it pays is decided by shapes alone, never by how many rows or samples there are, or how much
+# memory a block has: the order of its additions is its own.
 
 from __future__ import annotations
 
@@ -31,11 +30,7 @@ _MEMORY_RATE = 13  # bytes of an H100's device memory for each multiprocessor an
 
 
 def takes(n: int, k: int, outputs: int) -> bool:
-    """Whether one launch is faster than a wide product and a narrow one, for many rows.
-
-    n, k : int
-        Columns and terms of the wide product.
-    """
+    """Whether one launch beats a wide product (n columns, k terms) and a narrow one."""
     if not _LEAST <= n <= _COLUMNS[-1] or outputs > _MOST_OUTPUTS:
         return False
     copies = PROCESSORS
@@ -60,15 +55,8 @@ def launch(
     chains: int,
     room: int,
 ) -> Launch | None:
-    """Return the launch of sink = f(a b + bias) last for every chain, None for sizes beyond it.
-
-    code : int
-        Of f.
-    bias : (int or None, int)
-        Address, and numbers from chain to chain.
-    chains, room : int
-        Decide the tile and no bit; ``products.product``.
-    """
+    """Return the launch of sink = f(a b + bias) last for every chain, None for sizes beyond it."""
+    # bias: address, and numbers from chain to chain. chains and room decide the tile and no bit.
     strides = a.fields[2], b.fields[2], last.fields[2]
     if max(m, n, k) >= MOST_WIDE or max(strides) >= MOST_STRIDE:
         return None

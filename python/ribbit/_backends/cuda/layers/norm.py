@@ -44,10 +44,8 @@ def code_of(panel: Panel, number: int) -> int:
 
 
 def columns_of(rows: Sequence[Row], run: int) -> list[tuple[int, int, int, int]]:
-    """Return what each block of SumRows adds up of the terms (run, arrays, channels) of all norms.
-
-    The first number, numbers from data row to data row, columns, where the gradient goes.
-    """
+    """Return what each block of SumRows adds up of the terms (run, arrays, channels)."""
+    # The first number, numbers from data row to data row, columns, place of the gradient.
     made, begin = [], 0
     for row in (one for one in rows if one["op"] in _CODES):
         channels, apart = row["channels"], op_terms(row)
@@ -122,10 +120,7 @@ def _write_response_norm(panel: Panel, number: int, row: Row) -> Backward:
 
 
 def is_aligned(panel: Panel, number: int) -> bool:
-    """Whether what the norm's value is the sum of lies at multiples of 16 bytes.
-
-    By shapes alone; what users give may begin anywhere.
-    """
+    """Whether the value that the norm sums lies at multiples of 16 bytes, by shapes alone."""
     return number not in panel.sums or panel.cells[panel.sums[number][0]] is not panel.cells[0]
 
 
@@ -148,11 +143,9 @@ def response_sink(panel: Panel, number: int, row: Row, bias: int | None) -> prod
 def response_delta_sink(
     panel: Panel, number: int, row: Row, value: Cell, sink: products.Operand
 ) -> products.Operand:
-    """Return the sink of deltas that makes the norm's way back, too.
-
-    `sink`: of the delta of `value`, which is the norm's or the sum that it is a part of. Nobody
-    else reads the delta of the norm's own, so it is not written.
-    """
+    """Return the sink of deltas that also makes the norm's backward pass."""
+    # sink: of the delta of `value`, the norm's or the sum that it is a part of. The norm's own
+    # delta is not written, because nothing else reads it.
     source = panel.cells[row["input"]]
     source.add()
     delta, *others = sink.fields

@@ -1,7 +1,4 @@
-"""What a device needs for an operation of the layer table.
-
-The numbers depend on the table alone, neither on the device nor on how many chains run.
-"""
+"""What a device needs for an operation of the layer table, by the table alone."""
 
 from __future__ import annotations
 
@@ -15,32 +12,20 @@ __all__ = ["Op", "places_of"]
 
 @dataclass(frozen=True)
 class Op:
-    """What a device needs for a row of the layer table. A layer's module has its own, by name.
+    """What a device needs for a row of the layer table. A layer's module has its own, by name."""
 
-    Attributes
-    ----------
-    write : function of a panel, a number and its row
-        Appends the launches of the way forward; returns what appends those of the way back.
-    fuses : bool
-        Whether its kernels apply an activation.
-    arrays : function of a row
-        Sizes of its arrays of parameters: weight, bias, third.
-    terms : function of a row
-        How many terms of a weight's gradient one data row gives; 0: no slices of them are made.
-    state : function of a row
-        Numbers per data row that it keeps from the way forward to the way back.
-    row_terms : function of a row
-        Terms of its parameters' gradients that each data row has; they lie array by array.
-    joins : bool
-        Whether its way back adds what was left for its input's delta (`Cell.leave`).
-    """
-
+    # appends the launches of the way forward; returns what appends those of the way back
     write: Callable[[Panel, int, Row], Backward]
-    fuses: bool = False
+    fuses: bool = False  # whether its kernels apply an activation
+    # sizes of its arrays of parameters: weight, bias, third
     arrays: Callable[[Row], tuple[int, int, int]] = lambda row: (0, 0, 0)
+    # how many terms of a weight's gradient one data row gives; 0: no slices of them are made
     terms: Callable[[Row], int] = lambda row: 0
+    # numbers per data row that it keeps from the way forward to the way back
     state: Callable[[Row], int] = lambda row: 0
+    # terms of its parameters' gradients that each data row has; they lie array by array
     row_terms: Callable[[Row], int] = lambda row: 0
+    # whether its way back adds what was left for its input's delta (`Cell.leave`)
     joins: bool = False
 
 

@@ -1,7 +1,4 @@
-"""What a row of the layer table needs on a device: parameters, sums, memory.
-
-The numbers depend on the table alone, neither on the device nor on how many chains run.
-"""
+"""What a row of the layer table needs on a device, by the table alone: parameters, sums, memory."""
 
 from __future__ import annotations
 
@@ -84,10 +81,8 @@ def skipped_rows(rows: Sequence[Row], rates: Sequence[float]) -> set[int]:
 
 
 def lent_deltas(rows: Sequence[Row], skipped: Collection[int]) -> dict[int, int]:
-    """Return rows whose value goes into one sum alone, by the row of that sum: deltas are equal.
-
-    Of norms without an activation; `skipped` rows have the values of their inputs.
-    """
+    """Return rows whose value goes into one sum alone, by the row of that sum: deltas are equal."""
+    # Of norms without an activation; `skipped` rows have the values of their inputs.
     read = [
         (made(rows, skipped, row[name]) - 1, number)
         for number, row in enumerate(rows)
@@ -117,11 +112,9 @@ def settled(panel: Panel, number: int, row: Row) -> None:
 def joined_sums(
     rows: Sequence[Row], skipped: Collection[int], fixed: Collection[int] = ()
 ) -> dict[int, tuple[int, int]]:
-    """Return norms whose kernels add another value: the number of that and the row of the sum.
-
-    Of those in `lent_deltas`; where a sum is of two norms that is the second one. Of `fixed` rows
-    one kernel makes the values of all chains.
-    """
+    """Return norms whose kernels add another value: the number of that and the row of the sum."""
+    # Of those in `lent_deltas`; where a sum is of two norms that is the second one. Of `fixed` rows
+    # one kernel makes the values of all chains.
     found = {}
     for number, place in sorted(lent_deltas(rows, skipped).items()):
         row = rows[place]
@@ -133,10 +126,8 @@ def joined_sums(
 
 
 def norms_of(rows: Sequence[Row], skipped: Collection[int], fixed: Collection[int] = ()) -> Norms:
-    """Return the filter response norms that stand beside convolutions.
-
-    What a convolution's kernel makes of a norm behind it adds no value that is made later.
-    """
+    """Return the filter response norms that stand beside convolutions."""
+    # A norm that a convolution's kernel makes adds no value that is made later.
     lent, joined = lent_deltas(rows, skipped), joined_sums(rows, skipped, fixed)
     readers: dict[int, list[int]] = {}  # of a value, in order
     for number, row in enumerate(rows):
@@ -162,10 +153,8 @@ def norms_of(rows: Sequence[Row], skipped: Collection[int], fixed: Collection[in
 def last_layers(
     rows: Sequence[Row], skipped: Collection[int], fixed: Collection[int] = ()
 ) -> dict[int, tuple[int, Row]]:
-    """Return a dense layer whose value the last one, dense too, alone reads: by its row the last.
-
-    Of `fixed` rows one kernel makes the values of all chains.
-    """
+    """Return a dense layer whose value the last one, dense too, alone reads, and the last."""
+    # Of `fixed` rows one kernel makes the values of all chains.
     last = max((i for i in range(len(rows)) if i not in skipped), default=-1)
     if last < 0 or rows[last]["op"] != OPS["dense"]:
         return {}
@@ -190,10 +179,7 @@ def made(rows: Sequence[Row], skipped: Collection[int], value: int) -> int:
 
 
 def fused_activations(rows: Sequence[Row]) -> dict[int, int]:
-    """Return for each row whose value goes into one activation alone: that activation's row.
-
-    Rows whose kernels cannot apply an activation are left out.
-    """
+    """Return the activation's row by each row that alone feeds it and whose kernel can apply it."""
     fused = {}
     for number, row in enumerate(rows):
         readers = [i for i, r in enumerate(rows) if number + 1 in (r["input"], r["second"])]

@@ -1,9 +1,8 @@
-"""One panel of rows on its way through the layers: the buffers of its values and its launches.
+"""One panel of rows on its way through the layers: the buffers of its values and its launches."""
 
-Shapes: C chains, R rows of a panel, P parameters. A layer's module has ``write(panel, number,
-row)``, which appends the launches of the forward pass of table row `number` and returns a function
-that appends those of the backward pass; the functions are called in the opposite order.
-"""
+# Shapes: C chains, R rows of a panel, P parameters. A layer's module has ``write(panel, number,
+# row)``, which appends the launches of the forward pass of table row `number` and returns a
+# function that appends those of the backward pass; the functions are called in the opposite order.
 
 from __future__ import annotations
 
@@ -35,21 +34,11 @@ Arrays: TypeAlias = tuple[tuple[int, int], ...]  # offset and size of some param
 
 @dataclass(frozen=True)
 class Partials:
-    """Partial sums of the gradient of some arrays of parameters, which lie one behind another.
+    """Partial sums of the gradient of some arrays of parameters, which lie one behind another."""
 
-    Attributes
-    ----------
-    address : int
-        Of (slices, C, size) numbers.
-    size : int
-        Numbers of all the arrays.
-    slice_stride : int
-        Numbers from slice to slice.
-    """
-
-    address: int
-    size: int
-    slice_stride: int
+    address: int  # of (slices, C, size) numbers
+    size: int  # numbers of all the arrays
+    slice_stride: int  # numbers from slice to slice
 
     def slice(self, number: int, itemsize: int) -> int:
         """Address of a slice."""
@@ -58,43 +47,24 @@ class Partials:
 
 @dataclass(frozen=True)
 class Slices:
-    """How the rows that a weight's gradient is summed over are cut into partial sums.
+    """How the rows that a weight's gradient is summed over are cut into partial sums."""
 
-    Attributes
-    ----------
-    count : int
-        Partial sums of a run of rows; of the next run's each is added to the one in its place.
-    rows : int
-        Data rows of each; 0: each panel is a run, cut as equally as can be.
-    """
-
+    # partial sums of a run of rows; of the next run's each is added to the one in its place
     count: int
-    rows: int = 0
+    rows: int = 0  # data rows of each; 0: each panel is a run, cut as equally as can be
 
 
 @dataclass
 class Cell:
-    """Buffers of one value (C, R, size): addresses of the first chain's first row.
+    """Buffers of one value (C, R, size): addresses of the first chain's first row."""
 
-    Attributes
-    ----------
-    size : int
-        Numbers per data row.
-    value : int
-        Address.
-    chain_stride : int
-        Numbers from chain to chain; 0: all chains share it.
-    derivative : int or None
-        Address of the derivative of the activation that made the value in the same pass.
-    delta : int or None
-        Address of the gradient of the log likelihood by the value, times `derivative` where there
-        is one; None: nobody needs it.
-    """
-
-    size: int
-    value: int
-    chain_stride: int
+    size: int  # numbers per data row
+    value: int  # address
+    chain_stride: int  # numbers from chain to chain; 0: all chains share it
+    # address of the derivative of the activation that made the value in the same pass
     derivative: int | None = None
+    # address of the gradient of the log likelihood by the value, times `derivative` where there is
+    # one; None: nobody needs it
     delta: int | None = None
     _touched: bool = field(default=False, repr=False)
     _owes: Cell | None = field(default=None, repr=False)
@@ -124,154 +94,78 @@ class Cell:
 
 @dataclass(frozen=True)
 class Masks:
-    """Which masks Dropout layers take.
+    """Which masks Dropout layers take."""
 
-    Attributes
-    ----------
-    where : (3,) uint64 array
-        Seed, step and the sample of the first chain; chain c takes those of sample + c.
-    predictive : bool
-        They are those of predictions, not of steps.
-    first_row : int
-        Number of the first data row; 0 where rows are listed.
-    shared : bool
-        Every row takes the mask of row 0.
-    """
-
+    # (3,) uint64: seed, step and the sample of the first chain; chain c takes those of sample + c
     where: Array
-    predictive: bool = False
-    first_row: int = 0
-    shared: bool = False
+    predictive: bool = False  # they are those of predictions, not of steps
+    first_row: int = 0  # number of the first data row; 0 where rows are listed
+    shared: bool = False  # every row takes the mask of row 0
 
 
 @dataclass(frozen=True)
 class LearnedRate:
-    """A rate of Dropout that is learned.
+    """A rate of Dropout that is learned."""
 
-    Attributes
-    ----------
-    logit, grad : int
-        Addresses of the first chain's logit and of the gradient by it.
-    sums : (C, slots) float64 array
-        Parts of the gradient by the logit; the last one is the prior's.
-    """
-
-    logit: int
+    logit: int  # addresses of the first chain's logit and of the gradient by it
     grad: int
+    # (C, slots) float64: parts of the gradient by the logit; the last one is the prior's
     sums: Array
 
 
 @dataclass(frozen=True)
 class Norms:
-    """Filter response norms beside convolutions, each by its number and row of the table.
+    """Filter response norms beside convolutions, each by its number and row of the table."""
 
-    Attributes
-    ----------
-    behind : mapping of int to (int, Row)
-        By row of a convolution: the norm that alone reads its value.
-    before : mapping of int to (int, Row)
-        By row of a convolution: the norm of whose delta it makes the last part.
-    """
-
+    # by row of a convolution: the norm that alone reads its value
     behind: Mapping[int, tuple[int, Row]] = field(default_factory=dict)
+    # by row of a convolution: the norm of whose delta it makes the last part
     before: Mapping[int, tuple[int, Row]] = field(default_factory=dict)
 
 
 @dataclass
 class Panel:
-    """What layers write their launches with.
+    """What layers write their launches with."""
 
-    Attributes
-    ----------
-    scalar : str
-        "float" or "double".
-    itemsize : int
-        Bytes of a scalar.
-    dim : int
-        P, numbers from chain to chain of parameters and gradients.
-    chains : int
-        C, at most.
-    parameters, grad : int
-        Addresses of (C, P).
-    partials : callable
-        ``partials(arrays, slices)`` are the partial sums of a gradient, the same for every panel.
-    cells : list of Cell
-        By the number of the value.
-    codes : list of int
-        By row: code of the activation that the row's kernel applies, 0 for none.
-    slices : dict of int to Slices
-        By row: which partial gradients there are.
-    sums : dict of int to (int, int)
-        By row of a norm whose kernel adds another value: number of that value, row of the sum.
-    norms : Norms
-        Filter response norms that a convolution may make.
-    last : mapping of int to (int, Row)
-        By row of a dense layer: the last one, which alone reads its value and may be made with it.
-    states : dict of int to (int, int)
-        By row: address of what the layer keeps, numbers per data row.
-    rates : sequence of float
-        By row: probability of being dropped, 0 where nothing is.
-    learned : mapping of int to LearnedRate
-        By row.
-    masks : Masks or None
-    passes : Passes
-        How products are computed.
-    subset : array or None
-        Numbers of the data rows.
-    subset_stride : int
-        From chain to chain; 0: all chains share them.
-    terms : dict of int to (int, int)
-        By row: address of the terms (run, arrays, channels) of the first chain's gradients, and
-        numbers per data row.
-    terms_size : int
-        Numbers per data row of the terms of all rows.
-    rows : int
-        R, of the largest panel: what buffers are made for.
-    run : int
-        Rows that are summed over before sums begin anew: a multiple of R, or R.
-    first, count : int
-        The rows of this panel.
-    block_shared : int
-        Bytes of shared memory that a block of the device may ask for: decides tiles and no bit.
-    gradients : bool
-        Its run is one of a log density, which the data and not the memory decide.
-    forward, backward : list of Launch
-        Where launches go.
-    made, undone : set of int
-        Rows whose way forward, or back, is part of another's launch: norms of a convolution's, the
-        last layer of that before it.
-    """
-
-    scalar: str
-    itemsize: int
-    dim: int
-    chains: int
-    parameters: int
+    scalar: str  # "float" or "double"
+    itemsize: int  # bytes of a scalar
+    dim: int  # P, numbers from chain to chain of parameters and gradients
+    chains: int  # C, at most
+    parameters: int  # addresses of (C, P)
     grad: int
+    # ``partials(arrays, slices)`` are the partial sums of a gradient, the same for every panel
     partials: Callable[[Arrays, int], Partials]
-    cells: list[Cell]
-    codes: list[int]
-    slices: dict[int, Slices]
+    cells: list[Cell]  # by the number of the value
+    codes: list[int]  # by row: code of the activation that the row's kernel applies, 0 for none
+    slices: dict[int, Slices]  # by row: which partial gradients there are
+    # by row of a norm whose kernel adds another value: number of that value, row of the sum
     sums: dict[int, tuple[int, int]]
-    norms: Norms
+    norms: Norms  # filter response norms that a convolution may make
+    # by row of a dense layer: the last one, which alone reads its value and may be made with it
     last: Mapping[int, tuple[int, Row]]
+    # by row: address of what the layer keeps, numbers per data row
     states: dict[int, tuple[int, int]]
-    rates: Sequence[float]
-    learned: Mapping[int, LearnedRate]
+    rates: Sequence[float]  # by row: probability of being dropped, 0 where nothing is
+    learned: Mapping[int, LearnedRate]  # by row
     masks: Masks | None
-    passes: Passes
-    subset: Array | None
-    subset_stride: int
+    passes: Passes  # how products are computed
+    subset: Array | None  # numbers of the data rows
+    subset_stride: int  # from chain to chain; 0: all chains share them
+    # by row: address of the terms (run, arrays, channels) of the first chain's gradients, and
+    # numbers per data row
     terms: dict[int, tuple[int, int]]
-    terms_size: int
-    rows: int
-    run: int
-    first: int
+    terms_size: int  # numbers per data row of the terms of all rows
+    rows: int  # R, of the largest panel: what buffers are made for
+    run: int  # rows that are summed over before sums begin anew: a multiple of R, or R
+    first: int  # the rows of this panel
     count: int
+    # bytes of shared memory that a block of the device may ask for: decides tiles and no bit
     block_shared: int
-    gradients: bool
-    forward: list[Launch]
+    gradients: bool  # its run is one of a log density, which the data and not the memory decide
+    forward: list[Launch]  # where launches go
     backward: list[Launch]
+    # rows whose way forward, or back, is part of another's launch: norms of a convolution's, the
+    # last layer of that before it
     made: set[int] = field(default_factory=set)
     undone: set[int] = field(default_factory=set)
 

@@ -1,7 +1,6 @@
-"""Matrix products of the device: operands, sinks and launches by the names of the C++ types.
+"""Matrix products of the device: operands, sinks and launches by the names of the C++ types."""
 
-Sizes: C chains, R rows of a panel. Every operand holds one matrix per chain.
-"""
+# Sizes: C chains, R rows of a panel. Every operand holds one matrix per chain.
 
 from __future__ import annotations
 
@@ -87,30 +86,15 @@ PROCESSORS = 132  # multiprocessors that are to have work: of an H100
 
 @dataclass(frozen=True)
 class Operand:
-    """A C++ type that stands for a matrix, with its members.
-
-    Attributes
-    ----------
-    name : str
-    fields : tuple
-    plain : bool
-        A matrix that lies in memory, or a sink that wide products know.
-    found : bool
-        What wide products have the address of a number of, by the type's `find`.
-    transposed : bool
-        Neighbours in memory are neighbours in a column.
-    ones : bool
-        There is a row of ones below.
-    aligned : bool
-        Four neighbours can be moved at once: of a matrix, where its lines are multiples of 4.
-    """
+    """A C++ type that stands for a matrix, with its members."""
 
     name: str
     fields: tuple[Any, ...]
-    plain: bool = False
-    found: bool = False
-    transposed: bool = False
-    ones: bool = False
+    plain: bool = False  # a matrix that lies in memory, or a sink that wide products know
+    found: bool = False  # what wide products have the address of a number of, by the type's `find`
+    transposed: bool = False  # neighbours in memory are neighbours in a column
+    ones: bool = False  # there is a row of ones below
+    # four neighbours can be moved at once: of a matrix, where its lines are multiples of 4
     aligned: bool = False
 
 
@@ -182,13 +166,10 @@ def product(
     chains: int = 1,
     room: int,
 ) -> Launch:
-    """Return the launch of sink(m, n) = sum over k of a(m, k) b(k, n) for every chain.
-
-    With `passes` on tensor cores, unless there are 16 columns or fewer: the bits of a row do not
-    depend on how many there are. `length`: terms of a slice; by default they are as equal as can
-    be. `joins`: the sink's kJoins. `chains`: how many there will be, which decides the tiles and no
-    bit. `room`: bytes of shared memory of a block, which decides likewise.
-    """
+    """Return the launch of sink(m, n) = sum over k of a(m, k) b(k, n) for every chain."""
+    # `passes` use tensor cores only above 16 columns: a row's bits do not depend on how many there
+    # are. length: terms of a slice; joins: the sink's kJoins; chains and room decide tiles and no
+    # bit.
     length = length or -(-k // slices)
     passes = passes if n > _NARROW else 0
     sizes = m, n, k, slices, length
@@ -239,10 +220,8 @@ def tap_gradient(
 
 
 def has_taps(panel: Panel, row: Row, source: Cell) -> bool:
-    """Whether the gradient of a convolution's weights is one of `tap_gradient`.
-
-    By shapes alone. What users give may begin anywhere, so the first value is not read by fours.
-    """
+    """Whether the gradient of a convolution's weights is one of `tap_gradient`, by shapes alone."""
+    # What users give may begin anywhere, so the first value is not read by fours.
     outs = row["out_channels"]
     taps = row["kernel_height"] * row["kernel_width"]
     return (
@@ -375,12 +354,9 @@ def weight_gradient(
     row: Row,
     blocks: str = "",
 ) -> None:
-    """Append the gradient of a weight (rows, width) and of the bias, sums over `terms` places.
-
-    `inputs` is (rows, terms) and `delta` (terms, width). Row `number` of the table says into how
-    many partial sums they are cut; the panels of a pass add to each other. `blocks`: sizes of a
-    weight that is zero outside blocks, ``taps, channels, outs, groups``.
-    """
+    """Append the gradient of a weight (rows, width) and of the bias, sums over `terms` places."""
+    # inputs: (rows, terms); delta: (terms, width); the panels of a pass add to each other. blocks:
+    # ``taps, channels, outs, groups`` of a weight that is zero outside blocks.
     scalar = panel.scalar
     _, slices, length = panel.cut(number, terms)
     sink = gradient_sink(panel, number, rows, width, row, blocks)

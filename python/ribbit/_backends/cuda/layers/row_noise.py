@@ -1,8 +1,7 @@
-"""Dense layers and convolutions with noise for each row: ``cuda/kernels/row_noise_kernels.h``.
+"""Dense layers and convolutions with noise for each row: ``cuda/kernels/row_noise_kernels.h``."""
 
-Shapes: C weight samples, P parameters, R rows of a panel. The numbers of the second path, weights
-and gradients, lie P behind those of the first.
-"""
+# Shapes: C weight samples, P parameters, R rows of a panel. The numbers of the second path, weights
+# and gradients, lie P behind those of the first.
 
 from __future__ import annotations
 
@@ -27,28 +26,16 @@ PAIRED = (OPS["dense"], OPS["conv"])  # operations with two paths
 
 @dataclass(frozen=True)
 class Paths:
-    """What a layer's two paths are made with.
+    """What a layer's two paths are made with."""
 
-    Attributes
-    ----------
-    estimator : int
-        `LOCAL` or `FLIPOUT`.
-    where : (3,) uint64 array
-        Seed, step and the sample of the first chain; chain c takes the noise of sample + c.
-    mean, scale : int
-        Addresses of (P,).
-    half : int
-        P.
-    kept : tuple of int
-        Addresses of (C, R, size) for each of `sizes_of`.
-    """
-
-    estimator: int
+    estimator: int  # `LOCAL` or `FLIPOUT`
+    # (3,) uint64: seed, step and the sample of the first chain; chain c takes the noise of sample +
+    # c
     where: Array
-    mean: int
+    mean: int  # addresses of (P,)
     scale: int
-    half: int
-    kept: tuple[int, ...]
+    half: int  # P
+    kept: tuple[int, ...]  # addresses of (C, R, size) for each of `sizes_of`
 
 
 def channels_of(row: Row) -> tuple[int, int]:
@@ -59,11 +46,9 @@ def channels_of(row: Row) -> tuple[int, int]:
 
 
 def sizes_of(row: Row, estimator: int) -> tuple[int, ...]:
-    """Return how much is kept per data row from the way forward to the way back.
-
-    Scalars for local, the derivative by the second path; words of 32 bits for flipout, the signs
-    of input and output.
-    """
+    """Return how much is kept per data row from the way forward to the way back."""
+    # Local: scalars, the derivative by the second path. Flipout: words of 32 bits, the signs of
+    # input and output.
     if estimator == LOCAL:
         return (row["out_size"],)
     return tuple(4 * _sign_blocks(channels) for channels in channels_of(row))
@@ -90,28 +75,14 @@ def write(panel: Panel, number: int, row: Row, paths: Paths) -> Backward:
 
 @dataclass(frozen=True)
 class _Layer:
-    """A layer as products, of a panel's rows.
+    """A layer as products, of a panel's rows."""
 
-    Attributes
-    ----------
-    inputs : callable
-        ``inputs(transposed=)``: (rows x places, entries).
-    weights : callable
-        ``weights(address, chain_stride)``: (entries, outs).
-    deltas : Operand
-        (rows x cells, terms), of the layer's output.
-    turned : callable
-        ``turned(address, chain_stride)``: weights as (terms, channels).
-    places, cells : int
-        Of a row's output and input.
-    entries, terms, channels, outs : int
-    """
-
-    inputs: Callable[..., Operand]
-    weights: Callable[[int, int], Operand]
-    deltas: Operand
+    inputs: Callable[..., Operand]  # ``inputs(transposed=)``: (rows x places, entries)
+    weights: Callable[[int, int], Operand]  # ``weights(address, chain_stride)``: (entries, outs)
+    deltas: Operand  # (rows x cells, terms), of the layer's output
+    # ``turned(address, chain_stride)``: weights as (terms, channels)
     turned: Callable[[int, int], Operand]
-    places: int
+    places: int  # of a row's output and input
     cells: int
     entries: int
     terms: int

@@ -18,18 +18,7 @@ _ROWS = ((1024, (8,)), (2048, (16,)), (1 << 62, (64, 32, 16)))
 
 
 def block_rows(rows: Sequence[Row], codes: Sequence[int], run: int) -> int:
-    """Return the rows of a block, 0 where the last layer is not one for this kernel.
-
-    By shapes alone; of programs in float32 that have gradients.
-
-    Parameters
-    ----------
-    rows : sequence of Row
-    codes : sequence of int
-        Of the activations that the rows' kernels apply.
-    run : int
-        Rows of a run.
-    """
+    """Return the rows of a block, 0 if the last layer is not for this kernel; by shapes."""
     last = rows[-1]
     fits = (
         len(rows) > 1
@@ -55,32 +44,16 @@ def shared_bytes(inputs: int, outputs: int, rows: int, parts: int = 1) -> int:
 
 def write(
     panel: Panel,
-    block: int,
-    source: Cell,
-    row: Row,
-    kind: int,
+    block: int,  # of `block_rows`
+    source: Cell,  # the layer's inputs
+    row: Row,  # the last one
+    kind: int,  # of the likelihood
+    # members of the kernel: from y to the weight, and where the sums go
     likelihood: tuple[Any, Any],
     *,
-    steps: bool,
+    steps: bool,  # the inputs are those of a ReLU, whose slopes are not read
 ) -> tuple[Launch, Launch]:
-    """Return the launch that ends a forward pass, and the one that begins the backward pass, too.
-
-    Parameters
-    ----------
-    panel : Panel
-    block : int
-        Of `block_rows`.
-    source : Cell
-        The layer's inputs.
-    row : Row
-        The last one.
-    kind : int
-        Of the likelihood.
-    likelihood : (tuple, tuple)
-        Members of the kernel: from y to the weight, and where the sums go.
-    steps : bool
-        The inputs are those of a ReLU, whose slopes are not read.
-    """
+    """Return the launch that ends a forward pass, and the one that begins the backward pass."""
     inputs, outputs, bias = row["in_size"], row["out_size"], row["bias"]
     arrays = ((row["weight"], inputs * outputs), *([(bias, outputs)] if bias >= 0 else []))
     sums = panel.partials(arrays, panel.slices[len(panel.codes) - 1].count)

@@ -1,7 +1,6 @@
-"""What the steps of Bayes by Backprop are made with: data, no launches.
+"""What the steps of Bayes by Backprop are made with: data, no launches."""
 
-Shapes: P parameters, S weight samples.
-"""
+# Shapes: P parameters, S weight samples.
 
 from __future__ import annotations
 
@@ -37,24 +36,14 @@ class GradientProgram(Protocol):
 
 @dataclass(frozen=True)
 class Approximation:
-    """Where a mean-field Gaussian lies, and its noise for each row.
+    """Where a mean-field Gaussian lies, and its noise for each row."""
 
-    Attributes
-    ----------
-    state : (6, P) array
-        Mean, rho and the moments of each.
-    scale : (P,) array
-        softplus(rho).
-    where : (3,) uint64 array
-        Seed, step and the first sample of the gradient that is being made. Not read by "reparam".
-    paired : (P,) uint8 array
-        1 for parameters with two paths.
-    """
-
-    state: Array
-    scale: Array
+    state: Array  # (6, P): mean, rho and the moments of each
+    scale: Array  # (P,): softplus(rho)
+    # (3,) uint64: seed, step and the first sample of the gradient that is being made. Not read by
+    # "reparam".
     where: Array
-    paired: Array
+    paired: Array  # (P,) uint8: 1 for parameters with two paths
 
     @property
     def dim(self) -> int:
@@ -64,44 +53,22 @@ class Approximation:
 
 @dataclass(frozen=True)
 class Batch:
-    """Batches of one size.
+    """Batches of one size."""
 
-    Attributes
-    ----------
-    count : int
-        Rows.
-    rows : (count,) int64 array or None
-        Where the program reads which rows; None: all in their order.
-    program
-        The log likelihood of the batch, not scaled, and its tempered gradient.
-    """
-
-    count: int
+    count: int  # rows
+    # (count,) int64 or None: where the program reads which rows; None: all in their order
     rows: Array | None
+    # the log likelihood of the batch, not scaled, and its tempered gradient
     program: GradientProgram
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """What the steps of a fit have in common.
+    """What the steps of a fit have in common."""
 
-    Attributes
-    ----------
-    batches : Batches
-        How an epoch of the N rows is cut.
-    num_samples : int
-        S.
-    closed : bool
-        E[log prior] in closed form: every prior is normal.
-    decay, epsilon
-        Constants of Adam.
-    estimator : int
-        Of ``ribbit._backends.cuda.layers.row_noise``.
-    """
-
-    batches: Batches
-    num_samples: int
-    closed: bool
-    decay: tuple[float, float]
+    batches: Batches  # how an epoch of the N rows is cut
+    num_samples: int  # S
+    closed: bool  # E[log prior] in closed form: every prior is normal
+    decay: tuple[float, float]  # constants of Adam
     epsilon: float
-    estimator: int
+    estimator: int  # of ``ribbit._backends.cuda.layers.row_noise``

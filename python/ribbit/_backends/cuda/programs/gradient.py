@@ -1,9 +1,7 @@
-"""Log densities and gradients on a device.
+"""Log densities and gradients on a device."""
 
-A `Program` is the list of launches that evaluates a network on all rows for a number of chains: it
-is written once for given shapes and then only launched, so that no Python decides anything while it
-runs. Shapes: C chains, P parameters, N rows, R rows of a panel, K outputs, J columns of y.
-"""
+# A `Program` is written once for given shapes and then only launched: no Python decides while it
+# runs. Shapes: C chains, P parameters, N rows, R rows of a panel, K outputs, J columns of y.
 
 from __future__ import annotations
 
@@ -40,42 +38,7 @@ _ROW_BLOCK = 256  # rows of a block of the likelihood
 
 
 class Program(Walk):
-    """Launches for the log density of `chains` chains on `count` rows, and their memory.
-
-    Parameters
-    ----------
-    device : Device
-    tables : DensityTable
-    x : (N, D) array
-        In the scalar's dtype, or bytes of images.
-    y : (N, J) array
-        In the scalar's dtype.
-    chains : int
-        The most chains it can run.
-    count : int
-        Rows it runs over.
-    subset : (count,) or (chains, >= count) int64 array, optional
-        Which rows, for all chains or for each; may change between runs. None: all of x in order.
-    prior : float, default 1.0
-        Weight of the log prior in the gradient.
-    like : Program, optional
-        For as many chains: ``theta``, ``grad`` and ``masks`` are its arrays.
-    scale : float, optional
-        Factor of the log likelihood; default N / count.
-
-    Attributes
-    ----------
-    chains : int
-    theta, grad : (chains, P) array
-        Read and written by :meth:`run`.
-    terms : (chains, 2) float64 array
-        Untempered log likelihood, scaled to N rows and without constants of y, and log prior.
-    row_terms : (chains, slots) float64 array
-        The same log likelihood in parts, not scaled.
-    masks : (3,) uint64 array or None
-        Seed, step and sample of the masks of the first chain; chain c takes those of sample + c.
-        Read by :meth:`run`; None without masks.
-    """
+    """Launches for the log density of `chains` chains on `count` rows, and their memory."""
 
     _gradients = True
     _has_tail = True  # the last layer is a plain one
@@ -85,15 +48,18 @@ class Program(Walk):
         self,
         device: Device,
         tables: DensityTable,
-        x: Array,
-        y: Array,
+        x: Array,  # (N, D): in the scalar's dtype, or bytes of images
+        y: Array,  # (N, J): in the scalar's dtype
         *,
-        chains: int,
-        count: int,
+        chains: int,  # the most chains it can run
+        count: int,  # rows it runs over
+        # (count,) or (chains, >= count) int64: which rows, for all chains or for each; may change
+        # between runs. None: all of x in order.
         subset: Array | None = None,
-        prior: float = 1.0,
+        prior: float = 1.0,  # weight of the log prior in the gradient
+        # for as many chains: ``theta``, ``grad`` and ``masks`` are its arrays
         like: Program | None = None,
-        scale: float | None = None,
+        scale: float | None = None,  # factor of the log likelihood; default N / count
     ) -> None:
         dtype = np.dtype(str(y.dtype))
         layers = tables.table
@@ -116,10 +82,15 @@ class Program(Walk):
         self._scale = int(x.shape[0]) / count if scale is None else scale
         self._tail = tail_rows(tables, run, dtype.itemsize) if self._has_tail else 0
         dim = self.theta_stride = tables.dim
+        # (chains, P): read and written by `run`
         self.theta = self._buffer((chains, dim)) if like is None else like.theta
         self.grad = self._buffer((chains, dim)) if like is None else like.grad
+        # (chains, 2) float64: untempered log likelihood, scaled to N rows and without constants of
+        # y, and log prior
         self.terms = self._buffer((chains, 2), np.float64)
         drops = any(rate > 0 for rate in self._rates)
+        # (3,) uint64 or None: seed, step and sample of the masks of the first chain; chain c takes
+        # those of sample + c. Read by `run`; None without masks.
         self.masks: Array | None = None
         if drops:
             self.masks = device.xp.zeros(3, device.xp.uint64) if like is None else like.masks
@@ -144,7 +115,7 @@ class Program(Walk):
 
     @property
     def joins(self) -> bool:
-        """Whether :meth:`run` can make a step of a trajectory with a gradient."""
+        """Whether `run` can make a step of a trajectory with a gradient."""
         return not self._behind
 
     def advance_fields(self) -> tuple[Any, ...]:
@@ -162,12 +133,10 @@ class Program(Walk):
             kernel(launch.grid_of(chains), arguments, launch.shared)
 
     def run(self, chains: int, *, gradient: bool, values: bool, step: Step | None = None) -> None:
-        """Evaluate at ``theta[:chains]``: fills `grad` if `gradient` and `terms` if `values`.
-
-        `terms` are as accurate as float32 where the gradient is not: they come from a forward pass
-        of their own then. With a `step` momenta and ``theta`` move by the gradient, which is not
-        kept; without `values`, and where :attr:`joins`.
-        """
+        """Evaluate at ``theta[:chains]``: fills `grad` if `gradient` and `terms` if `values`."""
+        # If the gradient is less accurate than float32, `terms` come from a forward pass of their
+        # own. A `step`, without `values` and if `joins`, moves momenta and ``theta`` by the
+        # gradient, which is not kept.
         for kernel, launch, arguments in self._steps((gradient, values, step)):
             kernel(launch.grid_of(chains), arguments, launch.shared)
 
@@ -450,10 +419,8 @@ class Program(Walk):
 
 
 def tail_rows(tables: DensityTable, run: int, itemsize: int) -> int:
-    """Return the rows of a block of the last layer, 0 where other kernels make it.
-
-    In float32 whatever the precision: outputs are too few for tensor cores.
-    """
+    """Return the rows of a block of the last layer, 0 if other kernels make it."""
+    # In float32 whatever the precision: outputs are too few for tensor cores.
     rows = rows_of(tables.table)
     rates = [0.0] * len(rows) if tables.rates is None else list(tables.rates)
     last, before = rows[-1], rows[:-1]
@@ -465,10 +432,7 @@ def tail_rows(tables: DensityTable, run: int, itemsize: int) -> int:
 
 
 def bytes_per_chain(tables: DensityTable, rows: int, itemsize: int, paths: int = 1) -> int:
-    """Return the device memory that each chain of a program over `rows` rows needs at least.
-
-    `paths`: gradients that each weight has.
-    """
+    """Return the least device memory of a chain over `rows` rows, `paths` gradients each."""
     layers = rows_of(tables.table)
     run = min(rows, run_rows(tables.table, itemsize))
     panel = panel_rows(tables.table, run, itemsize, 0)

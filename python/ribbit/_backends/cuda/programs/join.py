@@ -1,7 +1,6 @@
-"""The launch that ends a gradient: partial sums, the prior's part, a leapfrog step.
+"""The launch that ends a gradient: partial sums, the prior's part, a leapfrog step."""
 
-Shapes: C chains, P parameters; ``cuda/kernels/join_kernels.h``.
-"""
+# Shapes: C chains, P parameters; ``cuda/kernels/join_kernels.h``.
 
 from __future__ import annotations
 
@@ -24,87 +23,48 @@ PriorSegment = tuple[int, int, int, tuple[float, ...]]  # offset, size, kind, co
 
 @dataclass(frozen=True)
 class Source:
-    """Where the gradient that the data give some neighbouring parameters lies, in partial sums.
-
-    Attributes
-    ----------
-    offset, size : int
-        The parameters.
-    address : int or None
-        Of the first parameter's first partial sum of the first chain; None: the parameter is the
-        logarithm of the noise.
-    chain_stride, slice_stride : int
-        Numbers from chain to chain and from one partial sum to the next.
-    slices : int
-    """
+    """Where the gradient that the data give some neighbouring parameters lies, in partial sums."""
 
     offset: int
     size: int
+    # of the first parameter's first partial sum of the first chain; None: the parameter is the
+    # logarithm of the noise
     address: int | None
-    chain_stride: int
+    chain_stride: int  # numbers from chain to chain and from one partial sum to the next
     slice_stride: int
     slices: int
 
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a trajectory: addresses of momenta, inverse masses and step sizes (C,).
-
-    Attributes
-    ----------
-    momentum : int
-    mass : int or None
-    mass_stride : int
-        From chain to chain; 0: they share it.
-    step_size : int
-    """
+    """A step of a trajectory: addresses of momenta, inverse masses and step sizes (C,)."""
 
     momentum: int
     mass: int | None
-    mass_stride: int
+    mass_stride: int  # from chain to chain; 0: they share it
     step_size: int
 
 
 @dataclass(frozen=True, eq=False)
 class Join:
-    """What is known of a gradient's end when its program is written.
-
-    Attributes
-    ----------
-    device : Device
-    scalar : str
-    itemsize : int
-    theta, grad : (C, P) array
-    centre : (P,) array or None
-    sources : list of Source
-        Of some parameters; the gradient of the others lies in `grad`.
-    prior : list of PriorSegment
-    prior_weight : float
-        Of the log prior in the gradient.
-    noise, rows : (C, slots) float64 array
-        Sums of the slope by log noise, None where it is not learned, and of the log likelihood.
-    factors : (float, float)
-        Of these sums, in the gradient and in the value.
-    others : (C, n) float64 array or None
-        Of the log prior what other kernels make.
-    terms : (C, 2) float64 array
-        Where values go.
-    """
+    """What is known of a gradient's end when its program is written."""
 
     device: Device
     scalar: str
     itemsize: int
-    theta: Array
+    theta: Array  # (C, P)
     grad: Array
-    centre: Array | None
-    sources: Sequence[Source]
+    centre: Array | None  # (P,) or None
+    sources: Sequence[Source]  # of some parameters; the gradient of the others lies in `grad`
     prior: Sequence[PriorSegment]
-    prior_weight: float
+    prior_weight: float  # of the log prior in the gradient
+    # (C, slots) float64: sums of the slope by log noise, None where it is not learned, and of the
+    # log likelihood
     noise: Array | None
     rows: Array
-    factors: tuple[float, float]
-    others: Array | None
-    terms: Array
+    factors: tuple[float, float]  # of these sums, in the gradient and in the value
+    others: Array | None  # (C, n) float64 or None: of the log prior what other kernels make
+    terms: Array  # (C, 2) float64: where values go
     _tables: list[Any] = field(default_factory=list, init=False)
 
     @property
@@ -125,17 +85,8 @@ class Join:
         return segments, starts, self.centre, self.prior_weight, self.noise, slots, factor
 
     def launch(self, *, gradient: bool, values: bool, step: Step | None = None) -> Launch | None:
-        """Return the launch, None where nothing is left to do.
-
-        Parameters
-        ----------
-        gradient : bool
-            `grad` is completed; with a step it is not, and positions and momenta move.
-        values : bool
-            `terms` are filled.
-        step : Step, optional
-            Without `values`.
-        """
+        """Return the launch, None if nothing is left to do; a `step` needs no `values`."""
+        # With a step, `grad` is not completed: positions and momenta move.
         assert not (values and step)
         segments, places, needed, count = self._made()
         blocks = count if step else needed if gradient else 0
@@ -165,11 +116,8 @@ class Join:
         return Launch(self.name, fields, (totals + blocks, 1, 1))
 
     def _made(self) -> tuple[Array, Array, int, int]:
-        """Return segments and places on the device, and how many blocks there are.
-
-        Those that a gradient alone needs, and with a step: what lies in `grad` without a prior
-        comes last.
-        """
+        """Return segments, places, and block counts of a gradient alone and with a step."""
+        # What lies in `grad` without a prior comes last.
         if not self._tables:
             rows, idle = [], []
             for source, prior in self._cut():

@@ -50,17 +50,7 @@ _IDENTITY = ACTIVATIONS["identity"]
 
 
 class Network:
-    """A stack of dense layers with one activation between them.
-
-    Attributes
-    ----------
-    units : list of int
-        Inputs, hidden layers, outputs.
-    hidden, last : int
-        Codes of the activations of hidden layers and of the outputs.
-    offsets : list of (int, int)
-        Of weight and bias of each layer, -1 for no bias.
-    """
+    """A stack of dense layers with one activation between them."""
 
     def __init__(self, units: list[int], codes: list[int], offsets: list[tuple[int, int]]) -> None:
         self.units, self.offsets = units, offsets
@@ -92,11 +82,9 @@ def shared_bytes(
     blocks: int = 1,
     threads: int = _THREADS,
 ) -> int:
-    """Return the bytes of `Shared`, of a cluster of blocks or of others with one block.
-
-    `rows`: of a panel of one block. With 16 blocks it is half of that, also where these have no
-    cluster, which is `blocks` = 1 and half the rows.
-    """
+    """Return the bytes of `Shared`, of a cluster of blocks or of others with one block."""
+    # rows: of a panel of one block. With 16 blocks it is half of that, also if these have no
+    # cluster, which is `blocks` = 1 and half the rows.
     lanes, rows = rows, rows // 2 if blocks == _SECTIONS else rows
     strides = [4 * (-(-(u + 1) // 4) | 1) for u in units]
     weights = padded_weights(units)
@@ -197,19 +185,10 @@ def network_fields(network: Network, tables: DensityTable, x: Array, y: Array) -
 
 
 class Persistent:
-    """Runs trajectories of a network that fits.
+    """Runs trajectories of a network that fits."""
 
-    A chain has one block, or where they do not fill the device several: a cluster, or before sm_90
-    blocks of a cooperative launch. With the same bits.
-
-    Parameters
-    ----------
-    device : Device
-    network : Network
-    tables
-        The log density's tables.
-    x, y : (N, D) and (N, J) array
-    """
+    # A chain has one block, or several if these do not fill the device: a cluster, or before sm_90
+    # blocks of a cooperative launch. The bits are the same.
 
     def __init__(
         self, device: Device, network: Network, tables: DensityTable, x: Array, y: Array
@@ -320,10 +299,7 @@ class Persistent:
         return blocks in self._forms and blocks not in self._refused
 
     def _blocks_for(self, chains: int) -> int:
-        """Return the blocks of the form that ends first, as far as one can know.
-
-        They have the same bits.
-        """
+        """Return the blocks of the form that probably ends first; all have the same bits."""
         for blocks in _BLOCKS:
             if self._runs(blocks):
                 # Sixteen blocks are to have their multiprocessors to themselves.
@@ -344,10 +320,8 @@ class Persistent:
         return [(first, min(first + each, steps)) for first in range(0, max(steps, 1), each)]
 
     def value_and_grad(self, theta: Array) -> tuple[Array, Array]:
-        """Return terms (C, 2) untempered and gradient (C, P), with the bits of a trajectory's end.
-
-        A step of size 0, which moves nothing.
-        """
+        """Return terms (C, 2) untempered and gradient (C, P), as at a trajectory's end."""
+        # A step of size 0, which moves nothing.
         xp, chains = self._device.xp, theta.shape[0]
         still = xp.zeros(theta.shape, dtype=theta.dtype)
         size = xp.zeros((chains,), dtype=xp.float64)

@@ -1,7 +1,6 @@
-"""The walk over the layer table: buffers of all values, and the launches of every layer.
+"""The walk over the layer table: buffers of all values, and the launches of every layer."""
 
-Shapes: C chains (or weight samples), P parameters, N rows, R rows of a panel.
-"""
+# Shapes: C chains (or weight samples), P parameters, N rows, R rows of a panel.
 
 from __future__ import annotations
 
@@ -44,34 +43,7 @@ _MOST_NUMBERS = (1 << 31) - 1  # of a value of one chain's panel: kernels count 
 
 
 class Walk:
-    """Memory and launches of a network's layers on panels of rows.
-
-    Parameters
-    ----------
-    device : Device
-    layers : (rows, columns) int64 array
-        The layer table.
-    x : (N, D) array
-        In `dtype`, or bytes of images.
-    dtype : numpy dtype
-        float32 or float64.
-    dim : int
-        P.
-    chains : int
-        The most chains it can run.
-    panel : int
-        Rows of a panel.
-    run : int, optional
-        Rows that are summed over before sums begin anew; default those of a panel.
-    rates : sequence of float
-        By row of the table: probability with which masks drop a unit.
-    subset : (count,) or (chains, >= count) int64 array, optional
-        Rows of x, for all chains or for each. None: all of x in order.
-    fixed : set of int
-        Rows of the table whose values all chains share.
-    passes : Passes
-        How products are computed.
-    """
+    """Memory and launches of a network's layers on panels of rows."""
 
     theta: Array
     grad: Array
@@ -86,18 +58,21 @@ class Walk:
     def __init__(
         self,
         device: Device,
-        layers: npt.NDArray[np.int64],
-        x: Array,
-        dtype: np.dtype[Any],
+        layers: npt.NDArray[np.int64],  # (rows, columns) int64: the layer table
+        x: Array,  # (N, D): in `dtype`, or bytes of images
+        dtype: np.dtype[Any],  # float32 or float64
         *,
-        dim: int,
-        chains: int,
-        panel: int,
+        dim: int,  # P
+        chains: int,  # the most chains it can run
+        panel: int,  # rows of a panel
+        # rows that are summed over before sums begin anew; default those of a panel
         run: int | None = None,
-        rates: Sequence[float],
+        rates: Sequence[float],  # by row of the table: probability with which masks drop a unit
+        # (count,) or (chains, >= count) int64: rows of x, for all chains or for each. None: all of
+        # x in order.
         subset: Array | None = None,
-        fixed: frozenset[int] = frozenset(),
-        passes: Passes,
+        fixed: frozenset[int] = frozenset(),  # rows of the table whose values all chains share
+        passes: Passes,  # how products are computed
     ) -> None:
         self._device, self._x, self._dtype, self._dim = device, x, dtype, dim
         self._chains, self._panel, self._subset = chains, panel, subset
@@ -265,10 +240,7 @@ class Walk:
         return self._sums[arrays][1]
 
     def _write_forward(self, panel: Panel, rows: int | None = None) -> list[tuple[int, Backward]]:
-        """Append the launches of the first layers; return what appends those of the backward pass.
-
-        rows: of the table; default all.
-        """
+        """Append the launches of the first `rows` layers; return what appends the backward pass."""
         undo = []
         for number, row in enumerate(self._rows[:rows]):
             if number in self._skipped:

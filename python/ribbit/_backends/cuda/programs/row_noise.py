@@ -1,7 +1,6 @@
-"""Programs of Bayes by Backprop whose layers have noise for each row.
+"""Programs of Bayes by Backprop whose layers have noise for each row."""
 
-Shapes: C weight samples, P parameters, N rows, R rows of a panel.
-"""
+# Shapes: C weight samples, P parameters, N rows, R rows of a panel.
 
 from __future__ import annotations
 
@@ -32,20 +31,11 @@ class _PairedTable(DensityTable):
 
 
 class PairedProgram(Program):
-    """The log likelihood of `chains` weight samples, with noise for each row.
+    """The log likelihood of `chains` weight samples, with noise for each row."""
 
-    ``theta`` (chains, 2 P) holds the weights drawn and, of flipout, their deviations from the mean;
-    ``grad`` (chains, 2 P) the gradients by the weights of the first path, or by what is drawn for
-    all rows, and by those of the second.
-
-    Parameters
-    ----------
-    device, tables, x, y, chains, count, subset, like
-        As of :class:`ribbit._backends.cuda.programs.gradient.Program`.
-    approximation : Approximation
-    estimator : int
-        `LOCAL` or `FLIPOUT` of ``ribbit._backends.cuda.layers.row_noise``.
-    """
+    # theta (chains, 2 P) holds the weights drawn and, of flipout, their deviations from the mean;
+    # grad (chains, 2 P) the gradients by the weights of the first path, or by what is drawn for all
+    # rows, and by those of the second.
 
     _has_tail = False
 

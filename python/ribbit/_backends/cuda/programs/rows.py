@@ -1,7 +1,6 @@
-"""Gradients of small networks on many rows, in two launches (``cuda/kernels/row_kernels.h``).
+"""Gradients of small networks on many rows, in two launches (``cuda/kernels/row_kernels.h``)."""
 
-Shapes: C chains, P parameters, N rows, R rows of a panel.
-"""
+# Shapes: C chains, P parameters, N rows, R rows of a panel.
 
 from __future__ import annotations
 
@@ -33,13 +32,7 @@ _GROUPS = 528  # of rows, at most: four for each multiprocessor of an H100
 
 
 class RowsProgram(Program):
-    """A program that makes gradients and values of all rows by one kernel.
-
-    Parameters
-    ----------
-    device, tables, x, y, chains
-        As of :class:`ribbit._backends.cuda.programs.gradient.Program`.
-    """
+    """A program that makes gradients and values of all rows by one kernel."""
 
     steps_together = 16  # of two launches each, from 15 us on: a replay takes the host some 5
 

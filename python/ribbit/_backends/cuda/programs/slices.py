@@ -17,13 +17,10 @@ _GROUPED_BLOCKS = 1024  # of runs of many rows: less than a tenth of the process
 
 
 def slices_of(rows: Sequence[Row], run: int, *, grouped: bool, tail: int = 0) -> dict[int, Slices]:
-    """Partial sums of the weight gradient of each row that has one, for runs of `run` rows.
-
-    By shapes alone: as many as give a large device something to do.
-    `grouped`: panels may end after any group of rows, so partial sums are of whole groups, or of
-    1/2, 1/4, .. of one. `tail`: rows of each partial sum of the last row, where `tail.py` writes
-    it.
-    """
+    """Return by row the partial sums of its weight's gradient, for runs of `run` rows."""
+    # As many as give a large device something to do. grouped: panels may end after any group of
+    # rows, so partial sums are of whole groups, or of 1/2, 1/4, .. of one. tail: rows of each
+    # partial sum of the last row, if `tail.py` writes it.
     found = {}
     for number, row in enumerate(rows):
         each = op_table.gradient_terms(row)

@@ -40,17 +40,10 @@ class _Gradient(Protocol):
 
 
 class Trajectory:
-    """Positions, momenta and step sizes in buffers of their own, and the launches that move them.
+    """Positions, momenta and step sizes in buffers of their own, and launches that move them."""
 
-    A step is recorded once for a number of chains and then replayed: no launch of it costs the host
-    anything but the first. Steps of few short launches are recorded several at a time.
-
-    Parameters
-    ----------
-    device : Device
-    program
-        Evaluates the log density at ``program.theta``.
-    """
+    # A step is recorded once for a number of chains and then replayed: no launch of it costs the
+    # host anything but the first. Steps of few short launches are recorded several at a time.
 
     def __init__(self, device: Device, program: _Gradient) -> None:
         xp = device.xp
@@ -94,13 +87,7 @@ class Trajectory:
         self._kick_drift(0, active, 0.5, 1.0)
 
     def steps(self, active: int, count: int, interrupt: Any = None) -> None:
-        """Add a gradient, a kick and a drift for the first `active` chains, `count` times.
-
-        Raises
-        ------
-        Interrupted
-            Once the event `interrupt` is set.
-        """
+        """Add a gradient, a kick and a drift for the first `active` chains, `count` times."""
         while count > 0:
             if interrupt is not None and interrupt.is_set():
                 raise Interrupted

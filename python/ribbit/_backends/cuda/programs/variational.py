@@ -1,7 +1,6 @@
-"""Steps of Bayes by Backprop, launch by launch: the formulas of ``variational_kernels.h``.
+"""Steps of Bayes by Backprop, launch by launch: the formulas of ``variational_kernels.h``."""
 
-Shapes: P parameters, S weight samples, I steps of a call.
-"""
+# Shapes: P parameters, S weight samples, I steps of a call.
 
 from __future__ import annotations
 
@@ -39,33 +38,19 @@ _FEWEST = 1024  # steps that a call has room for
 
 
 class Variational:
-    """Mean, rho and their moments in buffers of their own, and the launches that move them.
+    """Mean, rho and their moments in buffers of their own, and the launches that move them."""
 
-    A step is recorded once for each size of batch and then replayed: what changes from step to step
-    lies in device memory.
-
-    Parameters
-    ----------
-    device : Device
-    scheme : Scheme
-    prior : sequence of Segment
-        Neighbours that are equal made one.
-    centre : (P,) array or None
-        Means of the prior; None: 0.
-    temperature : float
-    batches : sequence of Batch
-        One for each of ``scheme.batches.sizes``.
-    approximation : Approximation
-    """
+    # A step is recorded once for each size of batch and then replayed: what changes from step to
+    # step lies in device memory.
 
     def __init__(
         self,
         device: Device,
         scheme: Scheme,
-        prior: Sequence[Segment],
-        centre: Array | None,
+        prior: Sequence[Segment],  # neighbours that are equal made one
+        centre: Array | None,  # (P,) or None: means of the prior; None: 0
         temperature: float,
-        batches: Sequence[Batch],
+        batches: Sequence[Batch],  # one for each of ``scheme.batches.sizes``
         approximation: Approximation,
     ) -> None:
         self._device, self._scheme, self._temperature = device, scheme, temperature
@@ -126,11 +111,8 @@ class Variational:
         replay()
 
     def ends(self) -> tuple[Array, Array, Array]:
-        """Return copies of the state (6, P) and of the gradient by the mean, and the log.
-
-        The log (1 + 3 capacity,) holds the step that failed, or -1, then records
-        (3, capacity).
-        """
+        """Return copies of the state (6, P), the gradient by the mean, and the log."""
+        # log (1 + 3 capacity,): the step that failed, or -1, then records (3, capacity).
         xp = self._device.xp
         return xp.asarray(self._state, copy=True), self._gradients[0, :], self._log
 
