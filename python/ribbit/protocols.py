@@ -303,80 +303,47 @@ class NativeTrajectory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TransitionDraw:
-    """What a Hamiltonian transition of every chain has done.
+    """What a Hamiltonian transition of every chain has done."""
 
-    Attributes
-    ----------
-    position, grad : (C, P) array
-        Of the state that is kept.
-    terms : (C, M) float64 array
-        Its log density in parts.
-    logdensity, energy : (C,) float64 array
-        Sum of the terms; minus it, plus the kinetic energy.
-    energy_error : (C,) float64 array
-        Of the proposal minus that of the start; infinite where anything of it is not finite.
-    acceptance : (C,) float64 array
-        Probability that the proposal is accepted.
-    num_steps : (C,) int64 array
-        Leapfrog steps that were made.
-    accepted, diverging : (C,) bool array
-    """
-
-    position: Array
+    position: Array  # (C, P): of the state that is kept
     grad: Array
-    terms: Array
-    logdensity: Array
+    terms: Array  # (C, M) float64: its log density in parts
+    logdensity: Array  # (C,) float64: sum of the terms; minus it, plus the kinetic energy
     energy: Array
+    # (C,) float64: of the proposal minus that of the start; infinite where anything of it is not
+    # finite
     energy_error: Array
-    acceptance: Array
-    num_steps: npt.NDArray[np.int64]
-    accepted: Array
+    acceptance: Array  # (C,) float64: probability that the proposal is accepted
+    num_steps: npt.NDArray[np.int64]  # (C,) int64: leapfrog steps that were made
+    accepted: Array  # (C,) bool
     diverging: Array
 
 
 @runtime_checkable
 class NativeTransition(Protocol):
-    """A target that makes whole transitions of Hamiltonian Monte Carlo itself. NumPy arrays.
+    """A target that makes whole transitions of Hamiltonian Monte Carlo itself. NumPy arrays."""
 
-    It is asked for none where its :meth:`NativeTrajectory.leapfrog` lacks an attribute
-    ``in_transitions``: a class that replaces the trajectories is not passed by.
-    """
+    # Not asked if its `leapfrog` lacks an attribute ``in_transitions``: a class that replaces
+    # trajectories is not passed by.
 
     def hamiltonian(
         self,
-        position: Array,
+        position: Array,  # (C, P): `grad` is the gradient at `position`
         grad: Array,
-        terms: Array,
-        step_size: npt.NDArray[np.float64],
-        num_steps: npt.NDArray[np.int64],
+        terms: Array,  # (C, M) float64: terms of the tempered log density at `position`
+        step_size: npt.NDArray[np.float64],  # (C,) float64
+        num_steps: npt.NDArray[np.int64],  # (C,) int64: leapfrog steps, at least 1 each
         *,
+        # (P,) or (C, P) or None: diagonal of the inverse mass matrix; None is the identity
         inverse_mass: Array | None = None,
         seed: int,
         step: int,
         chains: npt.NDArray[np.uint32],
-        divergence_threshold: float,
+        divergence_threshold: float,  # a larger energy error is a divergence
         interrupt: InterruptFlag | None = None,
     ) -> TransitionDraw:
-        """Draw a momentum, run the trajectory and accept it or not; inputs are not changed.
-
-        Parameters
-        ----------
-        position, grad : (C, P) array
-            `grad` is the gradient at `position`.
-        terms : (C, M) float64 array
-            Terms of the tempered log density at `position`.
-        step_size : (C,) float64 NumPy array
-        num_steps : (C,) int64 NumPy array
-            Leapfrog steps, at least 1 each.
-        inverse_mass : (P,) or (C, P) array or None
-            Diagonal of the inverse mass matrix; None is the identity.
-        seed, step, chains
-            Address of the random numbers (purposes momentum and accept); chains (C,) ids.
-        divergence_threshold : float
-            A larger energy error is a divergence.
-        interrupt : InterruptFlag, optional
-            As in :class:`NativeTrajectory`.
-        """
+        """Draw a momentum, run the trajectory and accept it or not; inputs are not changed."""
+        # seed, step, chains (C,): counter of the random numbers, streams momentum and accept.
         ...
 
 
@@ -873,22 +840,10 @@ class NativePredictive(Predictive, Protocol):
     def predictive_moments(
         self, positions: Array, x: Array
     ) -> tuple[tuple[npt.NDArray[np.float64], ...], bool]:
-        """Sum over the draws (C, D, P), draw by draw and within a draw chain by chain.
-
-        Parameters
-        ----------
-        positions : (C, D, P) array
-        x : (N, ...) array
-
-        Returns
-        -------
-        sums : tuple of float64 arrays
-            The first draw's means, or probabilities, v_0 (N, K); the sums of v_s - v_0 and of its
-            square (N, K); the summed noise variances (N, K), or for classification the summed
-            entropies (N,).
-        binary : bool
-            As in :class:`PredictiveTerms`.
-        """
+        """Return sums over draws (C, D, P), draw by draw, and `PredictiveTerms.binary`."""
+        # The sums: the first draw's means, or probabilities, v_0 (N, K); the sums of v_s - v_0 and
+        # of its square (N, K); the summed noise variances (N, K), or for classification the summed
+        # entropies (N,).
         ...
 
 

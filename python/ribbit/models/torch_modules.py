@@ -1,8 +1,7 @@
-"""Weights of a PyTorch module that is run on a few rows: matched as it calls its layers, checked.
+"""Weights of a PyTorch module that runs on a few rows: matched as it calls its layers."""
 
-A state dict says neither in which order layers are called nor their padding, epsilon or activation.
-Here the outputs of every layer that has weights are compared with ours, in float64.
-"""
+# A state dict says neither in which order layers are called nor their padding, epsilon or
+# activation. Here the outputs of every layer that has weights are compared with ours, in float64.
 
 from __future__ import annotations
 
@@ -480,10 +479,8 @@ def _error(
 def _forms(
     module: Any, known: _Array, num_rows: int, shapes: Sequence[tuple[int, int]]
 ) -> list[_Array]:
-    """Return a layer's outputs as flat rows: as they are, channels last, the last state.
-
-    shapes: (places, channels) that flat outputs may have been before they were flattened.
-    """
+    """Return a layer's outputs as flat rows: as they are, channels last, the last state."""
+    # shapes: (places, channels) that flat outputs may have been before they were flattened.
     import torch
 
     if isinstance(module, torch.nn.RNNBase) and known.ndim == 3:

@@ -1,8 +1,7 @@
-"""Weights of a model as a PyTorch state dict, and back: an interpreter of the layer table.
+"""Weights of a model as a PyTorch state dict, and back: an interpreter of the layer table."""
 
-Every array is a block (A, B, C) that torch holds as (C, B, A): a dense weight (places, channels,
-out), a convolution (cells of the window, channels, out) of each group, a vector (1, n, 1).
-"""
+# Every array is a block (A, B, C) that torch holds as (C, B, A): a dense weight (places, channels,
+# out), a convolution (cells of the window, channels, out) of each group, a vector (1, n, 1).
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""Which parameters of a network see the same inputs: a layer's weights, and behind them its biases.
+"""Which parameters of a network see the same inputs: a layer's weights, then its biases."""
 
-A unit adds up its inputs times its weights, the bias times 1. The curvature of a log density in the
-weights of one unit is, up to a factor that belongs to the unit, the second moment of these inputs
-(Martens and Grosse 2015, "Optimizing neural networks with Kronecker-factored approximate
-curvature", ICML), and so is one matrix for all units of a layer.
-"""
+# A unit adds up its inputs times its weights, the bias times 1. The curvature of a log density in
+# the weights of one unit is, up to a factor that belongs to the unit, the second moment of these
+# inputs (Martens and Grosse 2015, "Optimizing neural networks with Kronecker-factored approximate
+# curvature", ICML), and so is one matrix for all units of a layer.
 
 from __future__ import annotations
 
@@ -27,11 +26,9 @@ _FEWEST, _MOST = 2, 65
 
 
 def blocks_of(parameters: Sequence[Parameter]) -> npt.NDArray[np.int64]:
-    """Return (B, 3): first parameter, inputs and outputs of each block, ascending.
-
-    What has more than 64 inputs beside its biases is none, nor filters in groups and embeddings,
-    whose outputs do not see all that the array's axes hold.
-    """
+    """Return (B, 3): first parameter, inputs and outputs of each block, ascending."""
+    # No block: more than 64 inputs besides biases, filters in groups, and embeddings, whose outputs
+    # do not see all that the array's axes hold.
     found: list[list[int]] = []
     layer = ""
     for parameter in parameters:

@@ -1,7 +1,6 @@
-"""Gauss-Newton matrices of a posterior, row by row, and the same posterior with other scales.
+"""Gauss-Newton matrices of a posterior, row by row, and the same posterior with other scales."""
 
-Shapes: P parameters, Q of them in the subset, N rows, K outputs, J columns of y.
-"""
+# Shapes: P parameters, Q of them in the subset, N rows, K outputs, J columns of y.
 
 from __future__ import annotations
 
@@ -40,13 +39,7 @@ class GaussNewton:
     _spec: DensitySpec
 
     def subset_size(self, function: str, subset: str) -> tuple[int, int]:
-        """Return the index of a subset's first parameter, and the number Q of its parameters.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For data in GPU memory, or a likelihood or network without such a subset.
-        """
+        """Return the index of a subset's first parameter, and the number Q of its parameters."""
         if self._spec.backend.xp is not np:
             raise TypeError(f"[{function}] expected a target in host memory, got one on a device")
         if type(self.likelihood) not in known_likelihoods():
@@ -68,29 +61,10 @@ class GaussNewton:
     def gauss_newton(
         self, theta: FloatArray, subset: str, interrupt: Any = None
     ) -> Iterator[Array64]:
-        """Yield blocks A (n, Q) float64; the sum of A^T A is the Gauss-Newton matrix.
-
-        The generalised Gauss-Newton matrix J^T (Fisher information of the outputs) J (Schraudolph
-        2002), tempered as the target is, computed in float64 for any dtype. Learned noises of the
-        subset have their own information, for Gaussian noise 2 for each number of y.
-
-        Parameters
-        ----------
-        theta : (P,) array
-        subset : {"all", "last_layer"}
-        interrupt : InterruptFlag, optional
-            Ends the call from another thread.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `theta` or `subset` is wrong, or as `subset_size`.
-
-        References
-        ----------
-        Schraudolph (2002), "Fast curvature matrix-vector products for second-order gradient
-        descent", section 3.
-        """
+        """Yield blocks A (n, Q) float64; the sum of A^T A is the Gauss-Newton matrix."""
+        # J^T (Fisher information of the outputs) J, tempered as the target is (Schraudolph 2002,
+        # "Fast curvature matrix-vector products for second-order gradient descent", section 3).
+        # Learned noises have their own information, for Gaussian noise 2 for each number of y.
         name = "Posterior.gauss_newton"
         self._needs_one_process(name)  # type: ignore[attr-defined]
         first, size = self.subset_size(name, subset)
@@ -121,13 +95,7 @@ class GaussNewton:
             yield more
 
     def prior_curvature(self, theta: FloatArray, subset: str) -> Array64:
-        """Return minus the second derivatives (Q,) of the tempered log prior, clipped at 0.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `theta` or `subset` is wrong, or for a prior without a known curvature.
-        """
+        """Return minus the second derivatives (Q,) of the tempered log prior, clipped at 0."""
         name = "Posterior.prior_curvature"
         first, size = self.subset_size(name, subset)
         table = self._spec.table
@@ -142,10 +110,7 @@ class GaussNewton:
         return None if isinstance(scale, tuple) else scale
 
     def residuals(self, theta: FloatArray) -> tuple[float, float]:
-        """Return the sum of squared residuals over the variance of known Gaussian noise, and N J.
-
-        If rows have weights, both sums use them.
-        """
+        """Return the weighted sum of squared residuals over the known noise variance, and N J."""
         scale, count = self.noise_scale, self._spec.total_rows * self._spec.y.shape[1]
         if scale is None:
             raise TypeError(
@@ -159,13 +124,7 @@ class GaussNewton:
         return -2.0 * (value + constant), count
 
     def prior_groups(self, function: str, subset: str) -> dict[str, tuple[slice, float]]:
-        """Return index and prior sd of each array of a subset's weights, by name.
-
-        Raises
-        ------
-        ValueError
-            Unless all of their priors are normal and the target is not tempered.
-        """
+        """Return index and prior sd of each array of a subset's weights, by name."""
         first, _ = self.subset_size(function, subset)
         if self.temperature != 1.0 or self.likelihood_temperature != 1.0:
             raise ValueError(
@@ -185,20 +144,7 @@ class GaussNewton:
         return found
 
     def rescaled(self, prior_sd: Mapping[str, float], noise_sd: float | None = None) -> Any:
-        """Return this posterior with other sds of normal priors, by name, and of known noise.
-
-        Parameters
-        ----------
-        prior_sd : dict of str to float
-            Names of the network's arrays; the others keep their priors.
-        noise_sd : float, optional
-            Sd of known `Gaussian` noise.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For an unknown name, a prior that is not normal, or a noise that is not known.
-        """
+        """Return this posterior with other sds of normal priors, by name, and of known noise."""
         name = "Posterior.rescaled"
         self.subset_size(name, "all")
         spec, groups = self._spec, {p.name: p for p in self.model.parameters}

@@ -1,7 +1,6 @@
-"""A posterior whose Dropout layers drop: masks by address, in training and in prediction.
+"""A posterior whose Dropout layers drop: masks by address, in training and in prediction."""
 
-Shapes: C chains, S masks, P parameters, N rows, K outputs.
-"""
+# Shapes: C chains, S masks, P parameters, N rows, K outputs.
 
 from __future__ import annotations
 
@@ -37,43 +36,18 @@ _COLUMN = {name: i for i, name in enumerate(COLUMNS)}
 
 
 class MaskedPosterior(NativeSteps):
-    """A posterior of the weights under random masks (Gal and Ghahramani 2016).
+    """A posterior of the weights under random masks (Gal and Ghahramani 2016)."""
 
-    The log density is that of `Posterior`, of the network whose Dropout layers multiply each unit
-    by 0 with probability `rate`, else by 1 / (1 - rate). Which units are dropped has an address:
-    (seed, step, chain, layer, row of the data, unit).
-
-    Parameters
-    ----------
-    spec : DensitySpec
-        Of the posterior.
-    rate : float or "concrete", optional
-        Rate of all Dropout layers; their own when absent. "concrete": their own to start with, then
-        learned (Gal, Hron and Kendall 2017): the masks of training are relaxed at temperature 0.1,
-        and the logits of the rates are L more parameters at the end of theta.
-    length_scale : float, optional
-        Prior length-scale l: all weights that act on units, z M with masks z of 0 and 1, have the
-        prior N(0, l^-2), which in their appendix (eq. 7) leaves k l^2 |M|^2 / 2 of the KL term, k
-        the probability that a unit is kept. Masks here are z / k, so that M is theta / k, and theta
-        gets the precision l^2 / k: for given rates and for learned ones (Gal, Hron and Kendall
-        2017, eq. 3). Biases have precision l^2. The target's priors when absent, those behind
-        learned rates with k in their variance.
-    precision : float, optional
-        tau: the noise is Gaussian with variance 1 / tau. The target's likelihood when absent.
-
-    Attributes
-    ----------
-    rates : numpy.ndarray
-        Rate of each Dropout layer in use, (L,); the first ones where they are learned.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Without Dropout layers; rates outside (0, 1), a `precision` with a likelihood that is not
-        Gaussian, a `length_scale` or `precision` that is not positive; learned rates of a Dropout
-        layer that is not right below a Dense layer, or with priors that are not normal; a
-        `length_scale` or learned rates with priors whose mean is not 0.
-    """
+    # Dropout layers multiply each unit by 0 with probability `rate`, else by 1 / (1 - rate), by the
+    # counter (seed, step, chain, layer, row of the data, unit). rate: of all layers; None: their
+    # own; "concrete": their own to start with, then learned (Gal, Hron and Kendall 2017): the masks
+    # of training are relaxed at temperature 0.1, and the logits of the rates are L more parameters
+    # at the end of theta. length_scale l: all weights that act on units, z M with masks z of 0 and
+    # 1, have the prior N(0, l^-2), which in their appendix (eq. 7) leaves k l^2 |M|^2 / 2 of the KL
+    # term, k the probability that a unit is kept. Masks here are z / k, so that M is theta / k, and
+    # theta gets the precision l^2 / k, for learned rates too (2017, eq. 3). Biases have precision
+    # l^2. None: the target's priors, those behind learned rates with k in their variance. precision
+    # tau: the noise is Gaussian with variance 1 / tau.
 
     array_namespace: ModuleType
     interruptible: ClassVar[bool] = True
@@ -162,13 +136,7 @@ class MaskedPosterior(NativeSteps):
         return self._spec.dim
 
     def with_rates(self, theta: FloatArray) -> FloatArray:
-        """Append the logits of the first rates to weights (..., P) where rates are learned.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `theta` is no array or its last axis is not P.
-        """
+        """Append the logits of the first rates to weights (..., P) where rates are learned."""
         _check_last_axis("MaskedPosterior.with_rates", "theta", theta, self.num_weights)
         if not self.learns_rates:
             return theta
@@ -180,13 +148,7 @@ class MaskedPosterior(NativeSteps):
         return both
 
     def split(self, position: FloatArray) -> tuple[FloatArray, Array64]:
-        """Return weights (P,) and rates (L,) of a position.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `position` is no array or its last axis does not fit.
-        """
+        """Return weights (P,) and rates (L,) of a position."""
         _check_last_axis("MaskedPosterior.split", "position", position, self.dim)
         if not self.learns_rates:
             return position, self.rates
@@ -196,30 +158,8 @@ class MaskedPosterior(NativeSteps):
     def masked_value_and_grad(
         self, theta: FloatArray, rows: npt.ArrayLike | None = None, *, seed: int, step: int
     ) -> tuple[Any, FloatArray]:
-        """Return the tempered log density and its gradient under the masks of (seed, step).
-
-        Parameters
-        ----------
-        theta : numpy.ndarray
-            (P,) or (C, P) in the target's dtype; chain c takes the masks of sample c.
-        rows : array of int, optional
-            Minibatch (n,); the likelihood is scaled by N / n. A row's mask does not depend on the
-            others.
-        seed, step : int
-            64-bit key and 40-bit counter.
-
-        Returns
-        -------
-        lp : numpy.float64 or numpy.ndarray
-            () or (C,).
-        grad : numpy.ndarray
-            (P,) or (C, P).
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument does not fit.
-        """
+        """Return the tempered log density and its gradient under the masks of (seed, step)."""
+        # Chain c takes the masks of sample c; a row's mask does not depend on the others.
         function = "MaskedPosterior.masked_value_and_grad"
         theta, single = positions_.position(
             self.array_namespace, function, "theta", theta, self.dtype, self.dim

@@ -34,10 +34,8 @@ def trigamma(x: float) -> float:
 
 
 def gamma_log_median(a: float) -> float:
-    """Return the logarithm of the median of Gamma(a, 1), a > 0, to 1e-6 where it is a float.
-
-    By bisection on log x of P(a, x) = x^a e^-x / Gamma(a + 1) sum_n x^n / ((a + 1) .. (a + n)).
-    """
+    """Return the logarithm of the median of Gamma(a, 1), a > 0, to 1e-6 where it is a float."""
+    # By bisection on log x of P(a, x) = x^a e^-x / Gamma(a + 1) sum_n x^n / ((a + 1) .. (a + n)).
     if a > 0.2:  # Wilson and Hilferty
         guess = math.log(a) + 3.0 * math.log1p(-1.0 / (9.0 * a))
         if a > 1e3:

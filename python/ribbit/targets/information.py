@@ -1,7 +1,6 @@
-"""Fisher information of the outputs of a network: the curvature that Gauss-Newton matrices need.
+"""Fisher information of the outputs of a network: the curvature that Gauss-Newton matrices need."""
 
-Shapes: N rows, K outputs, J columns of y. All in float64 on NumPy arrays.
-"""
+# Shapes: N rows, K outputs, J columns of y. All in float64 on NumPy arrays.
 
 from __future__ import annotations
 
@@ -26,37 +25,19 @@ __all__ = ["known_likelihoods", "noise_information", "roots"]
 
 
 def roots(likelihood: Likelihood, outputs: Array64, log_noise: Array64 | None) -> Array64:
-    """Return roots R of the information of each row: R^T R.
-
-    The information is the expectation over y of minus the second derivative of the log density by
-    the outputs. For Gaussian noise of known scale, Categorical, Bernoulli and Poisson that is minus
-    the second derivative itself, whatever y (Martens 2020, section 9.2).
-
-    Parameters
-    ----------
-    likelihood : Likelihood
-    outputs : (N, K) float64 array
-    log_noise : (1,) or (K,) float64 array or None
-        Where the noise is learned.
-
-    Returns
-    -------
-    (N, K) or (N, K, K) float64 array
-        The diagonals where R is diagonal, else R.
-
-    References
-    ----------
-    Martens (2020), "New insights and perspectives on the natural gradient method", JMLR 21.
-    """
+    """Return roots R (N, K), if diagonal, or (N, K, K) of the information of each row: R^T R."""
+    # The information is the expectation over y of minus the second derivative of the log density by
+    # the outputs. For Gaussian noise of known scale, Categorical, Bernoulli and Poisson that is
+    # minus the second derivative itself, whatever y (Martens 2020, "New insights and perspectives
+    # on the natural gradient method", JMLR 21, section 9.2).
     with np.errstate(over="ignore"):
         return _ROOTS[type(likelihood)](likelihood, outputs, log_noise)
 
 
 def noise_information(likelihood: Likelihood) -> float:
-    """Return the information that one number y has of "log_noise"; none is shared with outputs.
-
-    2 for Gaussian noise, 2 df / (df + 3) for Student's t (Lange, Little and Taylor 1989, JASA 84).
-    """
+    """Return the information that one number y has of "log_noise"; none is shared with outputs."""
+    # 2 for Gaussian noise, 2 df / (df + 3) for Student's t (Lange, Little and Taylor 1989, JASA
+    # 84).
     if isinstance(likelihood, StudentTNoise):
         return 2.0 * likelihood.df / (likelihood.df + 3.0)
     return 2.0

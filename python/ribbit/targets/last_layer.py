@@ -1,10 +1,9 @@
-"""A posterior whose last layer is integrated out: what is left of it, and what comes back.
+"""A posterior whose last layer is integrated out: what is left of it, and what comes back."""
 
-With a Gaussian likelihood and a normal prior the weights of the last dense layer, given all other
-parameters, are normal: their integral is a closed form (``cpp/cpu/density/last_layer.h``), and
-exact draws of them complete a position. Shapes: C chains, P parameters of the whole posterior, R of
-what is left, H units below the last layer, J outputs, K = H + 1 with a bias, else H.
-"""
+# With a Gaussian likelihood and a normal prior the weights of the last dense layer, given all other
+# parameters, are normal: their integral is a closed form (``cpp/cpu/density/last_layer.h``), and
+# exact draws of them complete a position. Shapes: C chains, P parameters of the whole posterior, R
+# of what is left, H units below the last layer, J outputs, K = H + 1 with a bias, else H.
 
 from __future__ import annotations
 
@@ -37,20 +36,10 @@ _MOST = 4.0
 
 @dataclass(frozen=True, eq=False)
 class IntegratedSpec(DensitySpec):
-    """The arguments of a posterior with its last layer integrated out.
+    """The arguments of a posterior with its last layer integrated out."""
 
-    Attributes
-    ----------
-    table : PriorTable
-        The priors of the R parameters that are left: those below the last layer, then "log_noise".
-    whole : DensitySpec
-        The posterior of all P parameters.
-    layer : IntegratedLayer
-        What is integrated out.
-    """
-
-    whole: DensitySpec
-    layer: IntegratedLayer
+    whole: DensitySpec  # the posterior of all P parameters
+    layer: IntegratedLayer  # what is integrated out
 
     def __reduce__(self) -> tuple[Any, ...]:
         return integrate, ("Posterior", self.whole)
@@ -146,13 +135,11 @@ class IntegratedSpec(DensitySpec):
 
 
 def pays(spec: DensitySpec) -> bool:
-    """Return whether integrating the last layer out costs little enough, by multiply-adds.
-
-    Of a row, with m weights of which K J are the last layer's: 3 m in a plain gradient; on top of
-    it come a second forward pass, K' (K' + 1) for the products in float64, which count twice
-    (K' = K + J), and H^2 for the deltas. The inverse takes K^3 for all rows. Layers that share
-    weights are undercounted, so that networks of them are left alone.
-    """
+    """Return whether integrating the last layer out costs little enough, by multiply-adds."""
+    # Of a row, with m weights of which K J are the last layer's: 3 m in a plain gradient; on top of
+    # it a second forward pass, K' (K' + 1) for the products in float64, which count twice (K' = K +
+    # J), and H^2 for the deltas. The inverse takes K^3 for all rows. Layers that share weights are
+    # undercounted, so that networks of them are left alone.
     row = dict(zip(COLUMNS, spec.model.table[-1].tolist(), strict=True))
     if row["op"] != OPS["dense"] or len(spec.model.table) == 1 or spec.backend.device is not None:
         return False
@@ -165,15 +152,7 @@ def pays(spec: DensitySpec) -> bool:
 
 
 def integrate(name: str, spec: DensitySpec) -> IntegratedSpec:
-    """Return what is left of a posterior once its last layer is integrated out.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For a likelihood that is no Gaussian, or has a noise sd of its own for each output, a last
-        layer that is not Dense or whose prior is not normal, data on a device, or when nothing
-        would be left to sample.
-    """
+    """Return what is left of a posterior once its last layer is integrated out."""
     what = f"[{name}] expected marginalize='last_layer' with"
     model, layer = spec.model, spec.model.layers[-1]
     if type(spec.likelihood) is not Gaussian:

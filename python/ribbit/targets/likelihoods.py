@@ -94,14 +94,11 @@ class Likelihood:
             columns,
             classes=self.kind == "classification",
             learns_noise=self.learns_noise,
-            transforms=self.kind != "regression",
         )
 
     def _constants(self, y: npt.NDArray[Any]) -> Array64 | None:
-        """Return what the log likelihood of each row of y (N, J) has of y alone, (N,).
-
-        Kernels of a device leave it out. None: they leave nothing out.
-        """
+        """Return what each row's log likelihood has of y (N, J) alone, (N,)."""
+        # Kernels of a device leave it out. None: they leave nothing out.
         del y
         return None
 
@@ -119,13 +116,7 @@ class Likelihood:
         outputs: tuple[int, ...],
         dtype: np.dtype[Any],
     ) -> FloatArray:
-        """Return y as a checked (N, J) copy in `dtype`; (N,) means (N, 1).
-
-        Raises
-        ------
-        TypeError, ValueError
-            If the shape does not fit the model or a value is outside the likelihood's support.
-        """
+        """Return y as a checked (N, J) copy in `dtype`; (N,) means (N, 1)."""
         columns = self._columns(function, outputs)
         raw = checks.numeric(function, "y", y)
         array = raw[:, None] if raw.ndim == 1 else raw
@@ -646,13 +637,7 @@ def check(function: str, likelihood: object) -> Likelihood:
 
 
 def from_description(description: object) -> Likelihood:
-    """Rebuild a likelihood from `Likelihood.describe`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the description is not one of a likelihood.
-    """
+    """Rebuild a likelihood from `Likelihood.describe`."""
     function = "likelihoods.from_description"
     given = checks.mapping(function, "description", description)
     likelihood: Likelihood = checks.rebuild(function, "likelihood", given, _LIKELIHOODS)

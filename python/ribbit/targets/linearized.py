@@ -1,7 +1,6 @@
-"""A network as a linear function of its weights around a mode.
+"""A network as a linear function of its weights around a mode."""
 
-Shapes: S draws, P parameters, Q of them in the subset, N rows, K outputs, H features.
-"""
+# Shapes: S draws, P parameters, Q of them in the subset, N rows, K outputs, H features.
 
 from __future__ import annotations
 
@@ -34,13 +33,7 @@ _HELD = 1 << 24  # numbers of Jacobians that are kept from one block of draws to
 
 
 def first_of(function: str, model: Model, subset: str) -> int:
-    """Return where a subset of the network's parameters begins; it goes on to their end.
-
-    Raises
-    ------
-    ValueError
-        For the last layer of a network that does not end with a Dense layer.
-    """
+    """Return where a subset of the network's parameters begins; it goes on to their end."""
     if checks.choice(function, "subset", subset, ("all", "last_layer")) == "all":
         return 0
     last = model.layers[-1]
@@ -55,10 +48,7 @@ def first_of(function: str, model: Model, subset: str) -> int:
 def jacobian(
     function: str, model: Model, theta: Array64, x: Any, first: int, interrupt: Any = None
 ) -> tuple[Array64, Array64]:
-    """Return outputs (N, K) and their derivatives (N, K, Q) by the parameters from `first` on.
-
-    theta (P,) holds those of the network and whatever follows them; x (N, *input_shape).
-    """
+    """Return outputs (N, K) and their derivatives (N, K, Q) by the parameters from `first` on."""
     network = np.ascontiguousarray(theta[: model.dim])
     below = _below(model) if first else None
     if below is None:
@@ -98,20 +88,13 @@ def _last_size(model: Model, last: Dense) -> int:
 
 @dataclass(frozen=True, eq=False)
 class LinearizedNetwork:
-    """Predictions of f(x, mode) + J(x) (theta - mode), J the derivative at the mode.
+    """Predictions of f(x, mode) + J(x) (theta - mode), J the derivative at the mode."""
 
-    A :class:`ribbit.protocols.Predictive`; another chunking changes its numbers by rounding alone.
-
-    Attributes
-    ----------
-    base : NetworkPredictive
-    mode : (P,) float64 array
-    first : int
-        Parameters from this one on count, and the last ones, "log_noise", where there are any.
-    """
+    # Another chunking changes its numbers by rounding alone.
 
     base: Any  # a NetworkPredictive
-    mode: Array64
+    mode: Array64  # (P,) float64
+    # parameters from this one on count, and the last ones, "log_noise", where there are any
     first: int
     _held: list[Any] = field(default_factory=list, repr=False)
 
@@ -200,19 +183,13 @@ class LinearizedNetwork:
 
 @dataclass(frozen=True, eq=False)
 class NormalNetwork:
-    """The linearized network under normal weights and noise: y is normal too, in closed form.
+    """The linearized network under normal weights and noise: y is normal too, in closed form."""
 
-    A :class:`ribbit.protocols.Predictive`. Its draws share the mean and differ in a learned noise.
-    The ``noise_sd`` of a prediction includes the spread of the weights.
-
-    Attributes
-    ----------
-    line : LinearizedNetwork
-    factor : (Q, Q) float64 array
-        Of the weights' covariance factor factor^T; their mean is the mode.
-    """
+    # Its draws share the mean and differ in a learned noise. The ``noise_sd`` of a prediction
+    # includes the spread of the weights.
 
     line: LinearizedNetwork
+    # (Q, Q) float64: of the weights' covariance factor factor^T; their mean is the mode
     factor: Array64
     _held: list[Any] = field(default_factory=list, repr=False)
 
@@ -259,11 +236,9 @@ class NormalNetwork:
         return np.array([base.likelihood.scales(base.model.output_shape)])
 
     def draws(self) -> Array64:
-        """Return draws (S, P) that stand for the distribution of the noise: one, if it is known.
-
-        Each stands for one of S equal parts of the normal distribution of log noise and has the
-        mean variance of its part, so that the mean variance over all parts is exact.
-        """
+        """Return draws (S, P) that stand for the distribution of the noise: one, if it is known."""
+        # Each stands for one of S equal parts of the normal distribution of log noise and has the
+        # mean variance of its part, so that the mean variance over all parts is exact.
         base, mode = self.line.base, self.line.mode
         own = self.factor[base.noise_at - self.line.first :, :][: base.noises, :]
         if not own.size:

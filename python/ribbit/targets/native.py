@@ -1,7 +1,6 @@
-"""Values, gradients and steps of a posterior, computed by the native log density.
+"""Values, gradients and steps of a posterior, computed by the native log density."""
 
-Shapes: C chains, P = dim parameters, N rows.
-"""
+# Shapes: C chains, P = dim parameters, N rows.
 
 from __future__ import annotations
 
@@ -77,16 +76,11 @@ class NativeSteps:
         npt.NDArray[np.int64],
         Array64,
     ]:
-        """Make stochastic-gradient steps of every chain in native code.
-
-        See `protocols.NativeSteps`, where the arguments are explained. On the CPU `kept` (C, K, P)
-        is filled with the positions after the steps `keep` (K,) of the call, 0-based and ascending.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If shapes or dtypes do not fit.
-        """
+        """Make stochastic-gradient steps of every chain natively; see `protocols.NativeSteps`."""
+        # On the CPU `kept` (C, K, P) is filled with the positions after the steps `keep` (K,) of
+        # the call, 0-based and ascending.
+        # On the CPU `kept` (C, K, P) is filled with the positions after the steps `keep` (K,) of
+        # the call, 0-based and ascending.
         function = "Posterior.advance"
         code = RULES[checks.choice(function, "rule", rule, RULES)]
         check_moments(function, rule, first, second)
@@ -144,17 +138,6 @@ class NativeDensity:
         """Number of data rows N."""
         return self._spec.num_rows
 
-    @property
-    def workspace_bytes(self) -> int:
-        """Working memory of each thread of a gradient, in bytes, for any N.
-
-        A gradient needs this per thread. Each concurrent chain also needs up to 16 partial
-        gradients of P numbers and the packed weights, up to 2 P numbers. Networks of dense layers
-        alone need a second copy of the data; for others the workspace holds the values of 32 rows.
-        Too little free memory is a MemoryError.
-        """
-        return int(self._native.workspace_bytes)
-
     def value_and_grad(
         self, theta: FloatArray, rows: npt.ArrayLike | None = None
     ) -> tuple[Any, FloatArray]:
@@ -192,25 +175,7 @@ class NativeDensity:
         return (lp[0], grad[0]) if single else (lp, grad)
 
     def terms_and_grad(self, theta: FloatArray) -> tuple[Array64, FloatArray]:
-        """Return the log density in two parts, tempered likelihood and prior, and its gradient.
-
-        Parameters
-        ----------
-        theta : numpy.ndarray
-            (P,) or (C, P) in the target's dtype.
-
-        Returns
-        -------
-        terms : numpy.ndarray
-            (2,) or (C, 2) float64; their sum is the log density.
-        grad : numpy.ndarray
-            (P,) or (C, P).
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `theta` has the wrong dtype or shape.
-        """
+        """Return tempered likelihood and prior, (2,) or (C, 2) float64, and the gradient."""
         function = "Posterior.terms_and_grad"
         theta, single = self._position(function, theta)
         likelihood, prior, grad = self._native.value_and_grad(theta, None)
@@ -335,10 +300,7 @@ class NativeDensity:
     _hamiltonian.in_runs = _hamiltonian  # type: ignore[attr-defined]
 
     def _hamiltonian_run(self, *vectors: Any, **options: Any) -> tuple[Any, ...]:
-        """Make many transitions in one call, as `samplers/mcmc/hamiltonian_run.py` asks for them.
-
-        Kept positions are completed, as `Completes.complete` does.
-        """
+        """Make many transitions in one call for `hamiltonian_run`; kept positions are completed."""
         out: tuple[Any, ...] = self._native.hamiltonian_run(*vectors, **options)
         return out
 
@@ -362,13 +324,7 @@ class NativeDensity:
         turns: bool = True,
         interrupt: Any = None,
     ) -> tuple[FloatArray, FloatArray, FloatArray, Array64, Array64, Array64]:
-        """Make steps of microcanonical dynamics in native code; see `protocols.NativeIsokinetic`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If shapes or dtypes do not fit.
-        """
+        """Make steps of microcanonical dynamics natively; see `protocols.NativeIsokinetic`."""
         function = "Posterior.isokinetic"
         code = INTEGRATORS[checks.choice(function, "integrator", integrator, INTEGRATORS)]
         try:
@@ -447,13 +403,7 @@ class NativeDensity:
         epsilon: float,
         interrupt: Any = None,
     ) -> tuple[FloatArray, Array64, int, float]:
-        """Make steps of a mean-field Gaussian in native code; see `protocols.VariationalDensity`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If shapes or dtypes do not fit.
-        """
+        """Make steps of a mean-field Gaussian natively; see `protocols.VariationalDensity`."""
         function = "Posterior.advance_variational"
         name = checks.choice(function, "estimator", estimator, ESTIMATORS)
         decays = _pair(function, "decay", decay)

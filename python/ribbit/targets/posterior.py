@@ -1,8 +1,7 @@
-"""The posterior of a network: prior times likelihood over all rows, tempered as stated.
+"""The posterior of a network: prior times likelihood over all rows, tempered as stated."""
 
-`Posterior` is where networks and samplers meet; it implements the protocols of ``protocols.py``.
-Shapes: C chains, S draws, P = dim parameters, N rows, D inputs, K outputs, J columns of y.
-"""
+# `Posterior` is where networks and samplers meet; it implements the protocols of ``protocols.py``.
+# Shapes: C chains, S draws, P = dim parameters, N rows, D inputs, K outputs, J columns of y.
 
 from __future__ import annotations
 

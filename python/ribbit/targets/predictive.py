@@ -1,7 +1,6 @@
-"""Predictions of a network for parameter draws, without the data it was trained on.
+"""Predictions of a network for parameter draws, without the data it was trained on."""
 
-Shapes: S draws, P parameters, N rows, K outputs, J columns of y.
-"""
+# Shapes: S draws, P parameters, N rows, K outputs, J columns of y.
 
 from __future__ import annotations
 
@@ -45,20 +44,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Masks:
-    """Draws of one weight vector under masks; draw number s takes the masks of sample s.
+    """Draws of one weight vector under masks; draw number s takes the masks of sample s."""
 
-    Attributes
-    ----------
-    rates : tuple of float
-        Rate of every row of the layer table, 0 where it is no Dropout layer.
-    seed : int
-        64-bit key of the masks.
-    masks : {"row", "shared"}
-        A mask per sample, row of x and unit, or one per sample and unit: one function per draw.
-    """
-
-    rates: tuple[float, ...]
+    rates: tuple[float, ...]  # rate of every row of the layer table, 0 where it is no Dropout layer
     seed: int
+    # a mask per sample, row of x and unit, or one per sample and unit: one function per draw
     masks: str
 
     def source(
@@ -86,17 +76,9 @@ class Masks:
 
 @dataclass(frozen=True, eq=False)
 class NormalWeights:
-    """Draws of independent normal weights, made while they are used.
+    """Draws of independent normal weights, made while they are used."""
 
-    Attributes
-    ----------
-    mean, scale : array
-        (P,) each.
-    seed : int
-        64-bit key; draw s is row s of ``MeanField(mean, scale).sample``.
-    """
-
-    mean: FloatArray
+    mean: FloatArray  # (P,) each
     scale: FloatArray
     seed: int
 
@@ -110,32 +92,20 @@ class NormalWeights:
 
 @dataclass(frozen=True)
 class NetworkPredictive:
-    """Predictions of a network for parameter draws; holds no data.
+    """Predictions of a network for parameter draws; holds no data."""
 
-    Parameters
-    ----------
-    model : Model
-        The network.
-    likelihood : Likelihood
-        What its outputs mean.
-    description : dict
-        What `describe` returns, of draws that lie in memory.
-    draws : Masks or NormalWeights, optional
-        Draws that are made from their numbers while they are used. The arrays of draws (S, P) that
-        the methods are given then say how many there are, from number `first` on, at rows of x
-        from number `row` on. None: the arrays are the draws.
-    units : Units, optional
-        Of the data, where the network sees them standardised: inputs, targets and predictions are
-        in these units, `outputs` in those of the network.
-    scales : ScaleTable, optional
-        Learned scales: draws are positions, of which these make weights.
-    """
-
-    model: Model
-    likelihood: Likelihood
+    model: Model  # the network
+    likelihood: Likelihood  # what its outputs mean
+    # what `describe` returns, of draws that lie in memory
     description: Mapping[str, Any] = field(repr=False, compare=False)
+    # draws that are made from their numbers while they are used. The arrays of draws (S, P) that
+    # the methods are given then say how many there are, from number `first` on, at rows of x from
+    # number `row` on. None: the arrays are the draws.
     draws: Masks | NormalWeights | None = None
+    # of the data, where the network sees them standardised: inputs, targets and predictions are in
+    # these units, `outputs` in those of the network
     units: Units | None = field(default=None, repr=False)
+    # learned scales: draws are positions, of which these make weights
     scales: ScaleTable | None = field(default=None, repr=False)
 
     @property
@@ -202,22 +172,7 @@ class NetworkPredictive:
     def outputs(
         self, theta: FloatArray, x: npt.ArrayLike, *, first: int = 0, row: int = 0
     ) -> FloatArray:
-        """Return the raw outputs of the network, (N, K) or (S, N, K), in the dtype of `theta`.
-
-        Parameters
-        ----------
-        theta : array
-            (P,) or (S, P), float32 or float64.
-        x : array
-            Rows (N, *input_shape), converted to the dtype of `theta`.
-        first, row : int
-            Numbers of the first draw and the first row, where `numbered`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If shapes or dtypes do not fit, or `x` is not finite.
-        """
+        """Return the raw outputs of the network, (N, K) or (S, N, K), in the dtype of `theta`."""
         if self.draws is not None:
             return self._samples("predict", theta, x, first, row)[0]
         x = self.network_inputs("predict", x)
@@ -229,10 +184,8 @@ class NetworkPredictive:
     def predictive(
         self, theta: FloatArray, x: npt.ArrayLike, *, first: int = 0, row: int = 0
     ) -> PredictiveTerms:
-        """Return mean and noise sd, or probabilities, of each draw (S, P) at each row of `x`.
-
-        The noise is that of the untempered likelihood. Errors as for `outputs`.
-        """
+        """Return mean and noise sd, or probabilities, of each draw (S, P) at each row of `x`."""
+        # The noise is that of the untempered likelihood.
         outputs, log_noise = self._samples("predict", theta, x, first, row)
         with np.errstate(over="ignore", invalid="ignore"):
             terms = self.likelihood._terms(outputs, log_noise)
@@ -247,10 +200,7 @@ class NetworkPredictive:
         first: int = 0,
         row: int = 0,
     ) -> Array64:
-        """Return the untempered log density (S, N) float64 of each row under each draw (S, P).
-
-        `y` is checked as in `Posterior`. Errors as for `outputs`.
-        """
+        """Return the untempered log density (S, N) float64 of each row under each draw (S, P)."""
         function = "Prediction.log_likelihood"
         outputs, log_noise = self._samples(function, theta, x, first, row)
         backend = dispatch.backend_of(function, outputs)
@@ -380,13 +330,9 @@ class NetworkPredictive:
 def unravel(
     function: str, predictive: NetworkPredictive, theta: FloatArray
 ) -> dict[str, FloatArray]:
-    """Return named views of positions (..., P): as `Model.unravel`, with "log_noise".
-
-    "log_noise" is (...) if there is one, else (..., K), one for each output.
-
-    With learned scales the network's arrays are copies, its weights, and views of the log scales
-    (..., *shape) follow.
-    """
+    """Return named views of positions (..., P): as `Model.unravel`, with "log_noise"."""
+    # "log_noise" is (...) if there is one, else (..., K). With learned scales the network's arrays
+    # are copies, its weights, and views of the log scales (..., *shape) follow.
     model, scales = predictive.model, predictive.scales
     if predictive.dim == model.dim:
         return model.unravel(theta)
@@ -430,13 +376,7 @@ def check_addresses(name: str, model: Model, num_rows: int) -> None:
 
 
 def predictive_from_description(description: Mapping[str, Any]) -> NetworkPredictive:
-    """Rebuild from `NetworkPredictive.describe` what predicts at new rows, without the data.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the description is not one of a posterior.
-    """
+    """Rebuild from `NetworkPredictive.describe` what predicts at new rows, without the data."""
     function = "predictive_from_description"
     given = checks.mapping(function, "description", description)
     if not {"model", "likelihood"} <= set(given):

@@ -25,24 +25,13 @@ LOG_NOISE = "log_noise"
 
 @dataclass(frozen=True)
 class LearnedScales:
-    """Scales that are learned with the weights: w = scale z / divisor(fan_in), z ~ N(0, 1).
+    """Scales that are learned with the weights: w = scale z / divisor(fan_in), z ~ N(0, 1)."""
 
-    Attributes
-    ----------
-    scale : ScalePrior
-        Of each.
-    per : str
-        What has one of its own, as in `Normal`.
-    divisor : callable
-        Of the fan-in.
-    shared, slab : ScalePrior, optional
-        Of a scale that multiplies all those of an array, and of one that none of the products
-        goes much beyond.
-    """
-
-    scale: ScalePrior
-    per: str
-    divisor: Callable[[int], float]
+    scale: ScalePrior  # of each
+    per: str  # what has one of its own, as in `Normal`
+    divisor: Callable[[int], float]  # of the fan-in
+    # of a scale that multiplies all those of an array, and of one that none of the products goes
+    # much beyond
     shared: ScalePrior | None = None
     slab: ScalePrior | None = None
 

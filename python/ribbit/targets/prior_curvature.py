@@ -19,28 +19,7 @@ __all__ = ["prior_curvature"]
 def prior_curvature(
     function: str, rows: npt.NDArray[np.float64], centre: Array64, theta: Array64
 ) -> Array64:
-    """Return minus the second derivative of the untempered log prior, or 0 if it is negative.
-
-    This is 1 / sd^2 for a normal prior and 0 for a Laplace prior.
-
-    Parameters
-    ----------
-    function : str
-        Name for errors.
-    rows : (G, 6) float64 array
-        Prior table: offset, size, kind, a, b, c.
-    centre, theta : (P,) float64 array
-        What the priors are about, and the position.
-
-    Returns
-    -------
-    (P,) float64 array
-
-    Raises
-    ------
-    ValueError
-        For a prior whose curvature is not known.
-    """
+    """Return minus the second derivative of the untempered log prior (P,), or 0 if negative."""
     found = np.empty(theta.shape, np.float64)
     for offset, size, kind, a, b, c in rows:
         part = slice(int(offset), int(offset + size))

@@ -23,31 +23,19 @@ __all__ = ["PriorTable", "chosen", "patterns_of", "resolve", "warn_of_hidden"]
 
 @dataclass(frozen=True)
 class PriorTable:
-    """Priors resolved for the parameters of one target.
+    """Priors resolved for the parameters of one target."""
 
-    Attributes
-    ----------
-    rows : numpy.ndarray
-        (G, 6) float64: offset, size, kind, a, b, c; the segments cover the parameters once.
-    spreads : numpy.ndarray
-        (G,) float64, standard deviation of each segment, or its scale if the sd is infinite.
-    means : tuple
-        G means, each a float or an array of the segment's size.
-    centres : tuple
-        What the core subtracts before it takes the density: the means, but 0 for the log of a
-        scale.
-    scales : ScaleTable or None
-        Learned scales of weights; their logarithms are the last parameters, their weights z.
-    shared : float or None
-        The one sd of all network parameters, None when they differ or scales are learned;
-        "log_noise" not counted.
-    """
-
+    # (G, 6) float64: offset, size, kind, a, b, c; the segments cover the parameters once
     rows: npt.NDArray[np.float64]
+    # (G,) float64, standard deviation of each segment, or its scale if the sd is infinite
     spreads: npt.NDArray[np.float64]
-    means: tuple[Means, ...]
+    means: tuple[Means, ...]  # G means, each a float or an array of the segment's size
+    # what the core subtracts before it takes the density: the means, but 0 for the log of a scale
     centres: tuple[Means, ...]
+    # the one sd of all network parameters, None when they differ or scales are learned; "log_noise"
+    # not counted
     shared: float | None
+    # learned scales of weights; their logarithms are the last parameters, their weights z
     scales: ScaleTable | None = None
 
     @property
@@ -101,11 +89,9 @@ def chosen(patterns: Mapping[str, Prior], name: str) -> tuple[str, Prior | None]
 
 
 def warn_of_hidden(function: str, prior: PriorLike, parameters: Iterable[Parameter]) -> None:
-    """Warn of patterns behind one that matches all that they do and more: they change nothing.
-
-    Not of one behind several that have all of its parameters together, or behind one that has the
-    same: so stands what is meant for the rest, of a network that has no rest.
-    """
+    """Warn of patterns behind one that matches all that they do and more: they change nothing."""
+    # Not of one behind several that have all of its parameters together, or the same: so stands
+    # what is meant for the rest, of a network that has no rest.
     names = [p.name for p in parameters]
     before: list[tuple[str, set[str]]] = []
     for pattern in patterns_of(prior):
@@ -123,43 +109,19 @@ def warn_of_hidden(function: str, prior: PriorLike, parameters: Iterable[Paramet
 
 def resolve(
     function: str,
+    # one prior for all, or patterns (fnmatch, case-sensitive); the first that matches wins
     prior: PriorLike,
-    parameters: Iterable[Parameter],
+    parameters: Iterable[Parameter],  # parameters with name, offset, size and fan-in, in flat order
     *,
+    # prior of the extra last parameters "log_noise"; None when there are none. Only an entry of
+    # exactly that name in `prior` replaces it: no pattern reaches it.
     log_noise: Prior | None = None,
-    noises: int = 1,
+    noises: int = 1,  # how many there are
+    # dtype of the positions, in which squares of the scales must be normal numbers. None: they are
+    # not checked.
     dtype: np.dtype[Any] | None = None,
 ) -> PriorTable:
-    """Give every parameter its prior.
-
-    Parameters
-    ----------
-    function : str
-        Name for errors.
-    prior : Prior or mapping of str to Prior
-        One prior for all, or patterns (fnmatch, case-sensitive); the first that matches wins.
-    parameters : iterable
-        Parameters with name, offset, size and fan-in, in flat order.
-    log_noise : Prior, optional
-        Prior of the extra last parameters "log_noise"; None when there are none. Only an entry of
-        exactly that name in `prior` replaces it: no pattern reaches it.
-    noises : int, default 1
-        How many there are.
-    dtype : numpy.dtype, optional
-        Dtype of the positions, in which squares of the scales must be normal numbers. None: they
-        are not checked.
-
-    Returns
-    -------
-    PriorTable
-
-    Raises
-    ------
-    ValueError
-        If a parameter matches no pattern, or a prior of a scale, or a pattern other than
-        "log_noise" no parameter, or a dict of means has a name that is no parameter's, or a scale
-        is out of the range of `dtype`.
-    """
+    """Give every parameter its prior."""
     patterns = patterns_of(prior)
     network = list(parameters)
     for pattern in patterns:
@@ -240,10 +202,8 @@ def _check_range(
     spreads: npt.NDArray[np.float64],
     dtype: np.dtype[Any],
 ) -> None:
-    """Raise unless the variances and the constants of the densities are normal numbers of dtype.
-
-    Masses of HMC and steps of BAOAB are variances.
-    """
+    """Raise unless variances and constants of the densities are normal numbers of dtype."""
+    # Masses of HMC and steps of BAOAB are variances.
     limits = np.finfo(dtype)
     with np.errstate(over="ignore", under="ignore"):
         constants = prior_constants(table)

@@ -161,13 +161,7 @@ class Normal(Prior):
         return tuple(self.mean) if isinstance(self.mean, Mapping) else ()
 
     def _means(self, function: str, parameter: Parameter, dim: int) -> Means:
-        """Return the mean of each number of a parameter, of a model of `dim` in all.
-
-        Raises
-        ------
-        ValueError
-            If there is none for the parameter, or one of another shape.
-        """
+        """Return the mean of each number of a parameter, of a model of `dim` in all."""
         name, size, mean = parameter.name, parameter.size, self.mean
         if isinstance(mean, float):
             return mean
@@ -536,13 +530,7 @@ def describe(prior: PriorLike) -> dict[str, Any]:
 
 
 def from_description(description: object) -> PriorLike:
-    """Rebuild a prior, or a dict of priors, from `describe`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the description is not one of a prior.
-    """
+    """Rebuild a prior, or a dict of priors, from `describe`."""
     function = "priors.from_description"
     given = checks.mapping(function, "description", description)
     if "patterns" in given:

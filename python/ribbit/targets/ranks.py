@@ -1,7 +1,6 @@
-"""Rows over the ranks of a group: who has which, and whether all state the same posterior.
+"""Rows over the ranks of a group: who has which, and whether all state the same posterior."""
 
-Shapes: N rows of all ranks.
-"""
+# Shapes: N rows of all ranks.
 
 from __future__ import annotations
 
@@ -35,24 +34,13 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """What a rank knows of the rows of all.
-
-    Attributes
-    ----------
-    group : RowGroup
-    first, total : int
-        Number of this rank's first row, and N.
-    weight : float
-        Sum of the weights of all rows.
-    digests : tuple of str
-        Of the rows of each shard, in order.
-    """
+    """What a rank knows of the rows of all."""
 
     group: RowGroup
-    first: int
+    first: int  # number of this rank's first row, and N
     total: int
-    weight: float
-    digests: tuple[str, ...]
+    weight: float  # sum of the weights of all rows
+    digests: tuple[str, ...]  # of the rows of each shard, in order
 
 
 def on_every_rank(function: str, group: RowGroup | None, make: Callable[[], _T]) -> _T:
@@ -81,33 +69,13 @@ def handshake(
     function: str,
     group: RowGroup,
     shards: int,
-    stated: dict[str, str],
-    rows: int,
-    weight: float,
+    stated: dict[str, str],  # what must be the same on every rank
+    rows: int,  # of this rank
+    weight: float,  # sum of their weights
+    # digests of the rows between the given bounds, counted from this rank's first
     digest_of: Callable[[list[int]], list[str]],
 ) -> Ranks:
-    """Compare what the ranks state, and return who has which rows.
-
-    Parameters
-    ----------
-    function : str
-        Who asks.
-    group : RowGroup
-    shards : int
-    stated : dict
-        What must be the same on every rank.
-    rows : int
-        Of this rank.
-    weight : float
-        Sum of their weights.
-    digest_of : callable
-        Digests of the rows between the given bounds, counted from this rank's first.
-
-    Raises
-    ------
-    GroupError
-        On every rank, where they do not fit.
-    """
+    """Compare what the ranks state, and return who has which rows."""
     group.alike(function, {"version": version(), "number of shards": str(shards), **stated})
     if shards < group.size:
         raise GroupError(
@@ -169,15 +137,7 @@ def check_options(
 
 
 def weights_of_all(function: str, group: RowGroup, weights: Any) -> Any:
-    """Return this rank's weights of rows, None where those of all ranks are 1.
-
-    Raises
-    ------
-    GroupError
-        On every rank, where some have weights and some none.
-    DataError
-        On every rank, where all weights are 0.
-    """
+    """Return this rank's weights of rows, None where those of all ranks are 1."""
     kind = b"none" if weights is None else b"ones" if (weights == 1).all() else b"more"
     if kind == b"more" and not weights.any():
         kind = b"zeros"

@@ -1,8 +1,7 @@
-"""Learned scales of weights: which weight has which, and what positions make of them.
+"""Learned scales of weights: which weight has which, and what positions make of them."""
 
-A prior over a scale tau is stated non-centred: what moves is z ~ N(0, 1) and u = log tau, and the
-network sees w = tau z (Betancourt and Girolami 2015). Shapes: P = dim parameters.
-"""
+# A prior over a scale tau is stated non-centred: what moves is z ~ N(0, 1) and u = log tau, and the
+# network sees w = tau z (Betancourt and Girolami 2015). Shapes: P = dim parameters.
 
 from __future__ import annotations
 
@@ -38,20 +37,13 @@ class ScaleArray:
 
 @dataclass(frozen=True, eq=False)
 class ScaleTable:
-    """The learned scales of a target; their logarithms are its last parameters.
+    """The learned scales of a target; their logarithms are its last parameters."""
 
-    Attributes
-    ----------
-    rows : (K, 8) float64 array
-        Of each array of weights: offset, size, first, block, count, global, slab, factor. Weight i
-        of it has the scale first + i // block % count, times the global one, under the slab; -1:
-        there is none. factor: a number that multiplies them.
-    arrays : tuple of ScaleArray
-        The log scales by name, in order.
-    """
-
+    # (K, 8) float64: of each array of weights: offset, size, first, block, count, global, slab,
+    # factor. Weight i of it has the scale first + i // block % count, times the global one, under
+    # the slab; -1: there is none. factor: a number that multiplies them.
     rows: npt.NDArray[np.float64]
-    arrays: tuple[ScaleArray, ...]
+    arrays: tuple[ScaleArray, ...]  # the log scales by name, in order
 
     @property
     def count(self) -> int:
@@ -64,12 +56,10 @@ class ScaleTable:
         return backend.scaled_weights(theta, self.rows)
 
     def position(self, weights: npt.NDArray[Any]) -> tuple[Any, Any]:
-        """Return where z and u may start (..., Q) and (..., S) for weights (..., Q) of a network.
-
-        A scale starts at the median of its prior, moved towards the root mean square of its
-        weights by at most one sd of the prior (the shared one where there is one); z is what the
-        weights then are.
-        """
+        """Return where z and u may start (..., Q) and (..., S) for network weights (..., Q)."""
+        # A scale starts at the median of its prior, moved towards the root mean square of its
+        # weights by at most one sd of the prior (the shared one if there is one); z is what the
+        # weights then are.
         z = np.array(weights, np.float64)
         u = np.empty((*z.shape[:-1], self.count))
         squares, counts = np.zeros_like(u), np.zeros(self.count)
@@ -118,13 +108,7 @@ class ScaleBuilder:
     def add(
         self, function: str, parameter: Parameter, pattern: str, learned: LearnedScales
     ) -> None:
-        """Give an array of weights, whose prior stands under `pattern`, its scales.
-
-        Raises
-        ------
-        ValueError
-            If the weights have no inputs or units.
-        """
+        """Give an array of weights, whose prior stands under `pattern`, its scales."""
         shape, size, name = parameter.shape, parameter.size, parameter.name
         block, of = size, name
         many: tuple[int, ...] = ()

@@ -1,7 +1,6 @@
-"""What a log density of a network on data is made from; `Posterior` and its masked form have one.
+"""What a log density of a network on data is made from, of `Posterior` and its masked form."""
 
-Shapes: P parameters, N rows, D inputs, J columns of y.
-"""
+# Shapes: P parameters, N rows, D inputs, J columns of y.
 
 from __future__ import annotations
 
@@ -47,56 +46,34 @@ _DIGESTS = {key: f"digest of the {key}" for key in ("model", "prior", "likelihoo
 
 @dataclass(frozen=True, eq=False)
 class DensitySpec:
-    """Checked arguments of a posterior, and the data where they are computed with.
+    """Checked arguments of a posterior, and the data where they are computed with."""
 
-    Attributes
-    ----------
-    model, likelihood, prior
-        As they were given.
-    log_noise : Prior or None
-        Prior of a learned noise.
-    table : PriorTable
-        The priors of all parameters.
-    temperature, likelihood_temperature : float
-    dtype : numpy dtype
-    precision : str
-    backend : Cpu or Cuda
-    x : (N, D) array
-    y : (N, J) array
-    constants : (N,) float64 NumPy array or None
-        What the log likelihood of each row has of y alone.
-    weights : (N,) array or None
-        How often the log likelihood of each row counts; None: once.
-    shards : int or None
-        Into which all rows are cut; None: by shapes.
-    columns : tuple or None
-        Names of the columns of x, if it was a frame.
-    ranks : Ranks or None
-        With a group: who has which rows. All else here is of this rank's own.
-    of_all : ((n, D) array, (m, J) array) or None
-        With a group: inputs and targets of some rows of all ranks, evenly spaced.
-    """
-
-    model: Model
+    model: Model  # as they were given
     likelihood: Likelihood
     prior: PriorLike
-    log_noise: Prior | None
-    table: PriorTable
+    log_noise: Prior | None  # prior of a learned noise
+    table: PriorTable  # the priors of all parameters
     temperature: float
     likelihood_temperature: float
     dtype: np.dtype[Any]
     precision: str
     backend: dispatch.Backend
-    x: FloatArray = field(repr=False)
-    y: FloatArray = field(repr=False)
+    x: FloatArray = field(repr=False)  # (N, D)
+    y: FloatArray = field(repr=False)  # (N, J)
     flat: bool  # one output, whose y was (N,): predictions are (N,) too
+    # (N,) float64 or None: what the log likelihood of each row has of y alone
     constants: Array64 | None = field(repr=False)
     units: Units | None  # of the user's data, where x and y are standardised; else None
     integrates: bool  # whether a sampler may integrate the last layer out where that pays
+    # (N,) or None: how often the log likelihood of each row counts; None: once
     weights: FloatArray | None = field(repr=False)
+    # into which all rows are cut; None: by shapes
     shards: int | None = field(default=None, kw_only=True)
     columns: tuple[str | int, ...] | None = field(default=None, kw_only=True)  # names, of a frame
+    # with a group: who has which rows. All else here is of this rank's own.
     ranks: Ranks | None = field(default=None, repr=False, kw_only=True)
+    # ((n, D), (m, J)) or None: with a group: inputs and targets of some rows of all ranks, evenly
+    # spaced
     of_all: tuple[Any, Any] | None = field(default=None, repr=False, kw_only=True)
 
     @staticmethod
@@ -117,12 +94,7 @@ class DensitySpec:
         shards: int | None = None,
         columns: tuple[str | int, ...] | None = None,
     ) -> DensitySpec:
-        """Check the arguments of `Posterior`; `name` stands in its errors.
-
-        units: x and y are standardised with these. integrates: whether a sampler may integrate
-        the last layer out. weights: of rows, by `checks.row_weights`.
-        shards: into which all rows are cut. columns: names of those of x.
-        """
+        """Check the arguments of `Posterior`; `name` stands in its errors."""
         check_model(name, model)
         x = mapped(x)
         prior = priors.check(name, prior)
@@ -189,13 +161,7 @@ class DensitySpec:
         )
 
     def joined(self, name: str, group: Any) -> DensitySpec:
-        """Return the same of all rows of a group's ranks, of which those here are this rank's.
-
-        Raises
-        ------
-        GroupError
-            On every rank, where they do not fit each other.
-        """
+        """Return the spec of all rows of a group's ranks, given those of this rank."""
         shards = DEFAULT_SHARDS if self.shards is None else self.shards
         weights = weights_of_all(name, group, self.weights)
         own = dataclasses.replace(self, shards=shards, weights=weights)
@@ -275,24 +241,13 @@ class DensitySpec:
         self,
         *,
         likelihood: Likelihood | None = None,
-        prior: Array64 | None = None,
+        prior: Array64 | None = None,  # (G, 6): prior table
+        # (R,): masks are active, with these rates of the rows of the layer table
         rates: Array64 | None = None,
-        learned: tuple[int, ...] = (),
+        learned: tuple[int, ...] = (),  # rows whose rates are learned
         precision: str | None = None,
     ) -> Any:
-        """Return the native log density; what is given replaces what the spec says.
-
-        Parameters
-        ----------
-        likelihood : Likelihood, optional
-        prior : (G, 6) array, optional
-            Prior table.
-        rates : (R,) array, optional
-            Masks are active, with these rates of the rows of the layer table.
-        learned : tuple of int
-            Rows whose rates are learned.
-        precision : str, optional
-        """
+        """Return the native log density; what is given replaces what the spec says."""
         rows = self.table.rows if prior is None else prior
         term = (likelihood or self.likelihood)._table("Posterior", self.model.output_shape)
         tables = DensityTable(

@@ -1,9 +1,8 @@
-"""Targets that take whole steps, such as grades: where the noise of a row can vanish.
+"""Targets that take whole steps, such as grades: where the noise of a row can vanish."""
 
-A network with a noise sd per row can be exactly right for all rows of one value of y at once; its
-sd there then goes to 0 and the density has no bound. Shapes: C chains, D draws, P parameters, N
-rows, J columns of y.
-"""
+# A network with a noise sd per row can be exactly right for all rows of one value of y at once; its
+# sd there then goes to 0 and the density has no bound. Shapes: C chains, D draws, P parameters, N
+# rows, J columns of y.
 
 from __future__ import annotations
 
@@ -34,18 +33,10 @@ _ROWS, _DRAWS = 256, 32  # that are looked at, evenly spaced
 
 
 def step_of(y: npt.NDArray[Any]) -> tuple[float, int, float]:
-    """Return the typical step between the values of a column (N,), and how much y takes steps.
-
-    Returns
-    -------
-    step : float
-        Distance of a frequent value to its nearest neighbour, the median over the rows of frequent
-        values; where no value is frequent the least distance of two values. NaN for a constant.
-    count : int
-        Frequent values.
-    share : float
-        Share of the rows that have one of them.
-    """
+    """Return the step between values of a column (N,), the frequent ones and their share."""
+    # The step is the distance of a frequent value to its nearest neighbour, the median over the
+    # rows of frequent values; if no value is frequent, the least distance of two values. NaN for a
+    # constant.
     values, counts = np.unique(np.asarray(y, np.float64), return_counts=True)
     if values.size < 2:
         return math.nan, 0, 0.0
@@ -86,21 +77,9 @@ def warn_of_steps(spec: DensitySpec) -> None:
 
 
 def collapse(spec: DensitySpec, network: Any, positions: Any) -> tuple[float, str] | None:
-    """Return how often the noise sd of the data's rows has vanished, and what to do about it.
-
-    Parameters
-    ----------
-    spec : DensitySpec
-    network : NetworkPredictive
-        What predicts, in the units of the network.
-    positions : (C, D, P) array
-
-    Returns
-    -------
-    (share, advice) or None
-        Share of rows and draws (some, evenly spaced) whose noise sd is below a hundredth of a step
-        of y. None where that cannot be, or nothing can be said.
-    """
+    """Return how often the noise sd of rows has vanished, and advice; None if unknown."""
+    # Share of rows and draws (some, evenly spaced) whose noise sd is below a hundredth of a step of
+    # y.
     likelihood = spec.likelihood
     if not isinstance(likelihood, HeteroscedasticGaussian) or 0 in positions.shape:
         return None

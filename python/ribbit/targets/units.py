@@ -1,7 +1,6 @@
-"""Data in units of their own spread, and predictions back in the user's.
+"""Data in units of their own spread, and predictions back in the user's."""
 
-Shapes: N rows, J columns of y, S draws, K outputs.
-"""
+# Shapes: N rows, J columns of y, S draws, K outputs.
 
 from __future__ import annotations
 
@@ -46,18 +45,13 @@ _SQUARED = 1e150  # sums of squares of more, and of less than 1 / this, are no n
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """Where the columns of the data lie and how wide they are: of images and sequences, channels.
+    """Where the columns of data lie and how wide they are: of images and sequences, channels."""
 
-    Attributes
-    ----------
-    x_mean, x_scale : (*input_shape) float64 array or None
-        Inputs are shifted and divided by these, see `columns.spread`; None for bytes and tokens.
-    y_mean, y_scale : (J,) float64 array or None
-        The same of the targets; None where they have no unit (labels, counts).
-    """
-
+    # (*input_shape) float64 or None: inputs are shifted and divided by these, see `columns.spread`;
+    # None for bytes and tokens
     x_mean: Array64 | None
     x_scale: Array64 | None
+    # (J,) float64 or None: the same of the targets; None where they have no unit (labels, counts)
     y_mean: Array64 | None
     y_scale: Array64 | None
 
@@ -72,10 +66,7 @@ class Units:
         *,
         titles: Any = None,
     ) -> Units:
-        """Measure the training data; raises as `Posterior` does for what is no data.
-
-        weights: (N,) of the rows, how often each counts. titles: names of the columns of x.
-        """
+        """Measure the training data; raises as `Posterior` does for what is no data."""
         x_mean = x_scale = y_mean = y_scale = None
         if has_scale(model, x):
             x_mean, x_scale = _mean_and_scale(function, "x", x, weights)
@@ -171,11 +162,8 @@ def has_scale(model: Model, x: Any) -> bool:
 
 
 def warn_of_scale(model: Model, x: Any, y: Any, prior: Any, likelihood: Likelihood) -> None:
-    """Warn of checked data (N, D) and (N, J) far from unit scale under one prior for all weights.
-
-    Such a prior says that inputs and outputs are of the order of one: with others nearly all its
-    functions are far from every reasonable one.
-    """
+    """Warn of checked data (N, D) and (N, J) far from unit scale under one prior for all."""
+    # Such a prior says that inputs and outputs are of the order of one.
     if not isinstance(prior, Prior):
         return
     if isinstance(x, MappedRows):
@@ -197,10 +185,7 @@ def warn_of_scale(model: Model, x: Any, y: Any, prior: Any, likelihood: Likeliho
 
 
 def target_units(function: str, y: Any, weights: Array64 | None = None) -> tuple[Array64, Array64]:
-    """Return mean and scale (J,) of targets (N,) or (N, J), as `columns.spread` has them.
-
-    A DataError for y whose predicted variances would overflow or vanish.
-    """
+    """Return mean and scale (J,) of targets (N,) or (N, J), whose variances do not overflow."""
     mean, scale = (one.reshape(-1) for one in _mean_and_scale(function, "y", y, weights))
     if ((scale > _SQUARED) | (scale < 1.0 / _SQUARED)).any():
         raise DataError(

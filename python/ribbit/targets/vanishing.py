@@ -1,7 +1,6 @@
-"""A learned noise sd that has nearly vanished: data without noise, a posterior without width.
+"""A learned noise sd that has nearly vanished: data without noise, a posterior without width."""
 
-Shapes: C chains, P parameters.
-"""
+# Shapes: C chains, P parameters.
 
 from __future__ import annotations
 
@@ -21,20 +20,7 @@ _ADVISED = 0.05  # of the sd of y
 
 
 def vanishing_noise(spec: DensitySpec, noise_at: int, positions: Any) -> tuple[str, str] | None:
-    """Say how small the smallest noise sd is, and what to do about it; None where it is not.
-
-    Parameters
-    ----------
-    spec : DensitySpec
-    noise_at : int
-        Place of the first log noise.
-    positions : (C, P) array
-        Of all parameters.
-
-    Returns
-    -------
-    (size, advice) or None
-    """
+    """Say how small the smallest noise sd is, and what to do about it; None where it is not."""
     noises = spec.likelihood.noises(spec.model.output_shape)
     if not noises:
         return None

@@ -1,8 +1,7 @@
-"""Layers of a network: immutable descriptions that write themselves into the layer table.
+"""Layers of a network: immutable descriptions that write themselves into the layer table."""
 
-A new layer is one class here and one op in the native table; what needs to tell layers apart
-(learned dropout rates, weights from PyTorch) reads the table.
-"""
+# A new layer is one class here and one op in the native table; what needs to tell layers apart
+# (learned dropout rates, weights from PyTorch) reads the table.
 
 from __future__ import annotations
 
@@ -71,13 +70,7 @@ def describe(layer: Layer) -> dict[str, Any]:
 
 
 def from_description(description: object) -> Layer:
-    """Rebuild a layer from `describe`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the description names no known layer or other fields than that layer's.
-    """
+    """Rebuild a layer from `describe`."""
     function = "layers.from_description"
     fields = dict(checks.mapping(function, "description", description))
     for name, value in fields.items():

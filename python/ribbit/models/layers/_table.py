@@ -1,8 +1,7 @@
-"""What layers compile to: rows of the layer table, named parameters, dropout rates.
+"""What layers compile to: rows of the layer table, named parameters, dropout rates."""
 
-Every interpreter of a network reads these rows (``cpp/core/network.h``). Value number 0 is the
-network's input, number r + 1 what row r gives.
-"""
+# Every interpreter of a network reads these rows (``cpp/core/network.h``). Value number 0 is the
+# network's input, number r + 1 what row r gives.
 
 from __future__ import annotations
 
@@ -26,31 +25,15 @@ _NONE = dict.fromkeys(("weight", "bias", "second", "third"), -1)
 
 @dataclass(frozen=True)
 class Parameter:
-    """One array of parameters of a network and its place in the flat vector.
+    """One array of parameters of a network and its place in the flat vector."""
 
-    Attributes
-    ----------
-    name : str
-        ``"<layer index>.<what>"``, for example ``"0.weight"``; indices count every layer. Inside
-        a `Residual`: ``"3.main.0.weight"``.
-    shape : tuple of int
-        Shape of the array; a dense weight is (in, out).
-    offset : int
-        First element in the flat vector; the array lies there in C order.
-    fan_in : int
-        Inputs that one output sums over; 1 for what is no weight.
-    is_weight : bool
-        True for weights; False for biases, and for scales, shifts and thresholds of norms.
-    initial : float
-        Where `Model.init` starts what is no weight: 1 for scales, else 0.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    offset: int
-    fan_in: int
+    name: str  # "<layer index>.<what>", such as "0.weight" or, in a Residual, "3.main.0.weight"
+    shape: tuple[int, ...]  # shape of the array; a dense weight is (in, out)
+    offset: int  # first element in the flat vector; the array lies there in C order
+    fan_in: int  # inputs that one output sums over; 1 for what is no weight
+    # True for weights; False for biases, and for scales, shifts and thresholds of norms
     is_weight: bool
-    initial: float = 0.0
+    initial: float = 0.0  # where `Model.init` starts what is no weight: 1 for scales, else 0
 
     @property
     def size(self) -> int:
@@ -60,21 +43,14 @@ class Parameter:
 
 @dataclass(frozen=True)
 class TorchArrays:
-    """What PyTorch makes of a layer's parameters, where it differs; ``torch_weights`` reads it.
+    """What PyTorch makes of a layer's parameters, where it differs; ``torch_weights`` reads it."""
 
-    Attributes
-    ----------
-    names : mapping of str to tuple of str, optional
-        Of an array of parameters by its last name; of several, it is the sum.
-    units : bool
-        The parameters belong to units one by one, so that they move with the units of a flattened
-        image.
-    any_order : function of a row
-        Whether the layer does the same whatever order the units of a flattened image have.
-    """
-
+    # of an array of parameters by its last name; of several, it is the sum
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # the parameters belong to units one by one, so that they move with the units of a flattened
+    # image
     units: bool = False
+    # whether the layer does the same whatever order the units of a flattened image have
     any_order: Callable[[Mapping[str, int]], bool] = lambda row: True
 
 
@@ -123,11 +99,9 @@ class Table:
 
     @contextmanager
     def layer(self, name: str, layer: object) -> Iterator[None]:
-        """Count one more layer, whose names begin with `name` inside this block.
-
-        A layer object with parameters stands at one place: at two it would be two layers, where
-        PyTorch means shared weights.
-        """
+        """Count one more layer, whose names begin with `name` inside this block."""
+        # A layer object with parameters stands at one place: at two it would be two layers, where
+        # PyTorch means shared weights.
         self._scope.append(name)
         if id(layer) in self._places:
             place = self.place
@@ -204,10 +178,7 @@ class Layer(Protocol):
     """What `Model` needs of a layer: that it writes itself into the layer table."""
 
     def _compile(self, table: Table, value: Value) -> Value:
-        """Append rows and parameters that turn `value` into the value that is returned.
-
-        Raises ShapeError in the name of ``table.function`` when the shape does not fit.
-        """
+        """Append rows and parameters that turn `value` into the value that is returned."""
         ...
 
 

@@ -84,11 +84,9 @@ def geometry(
     out_channels: int,
     dilation: tuple[int, int] = (1, 1),
 ) -> tuple[tuple[int, int, int], dict[str, Any]]:
-    """Return the output (H', W', C') of a window on an image (H, W, C), and its columns.
-
-    "same" is that of TensorFlow and JAX: ceil(size / stride) places, of the padding cells that
-    needs the odd one behind. Integers are cells on either side, as in PyTorch.
-    """
+    """Return the output (H', W', C') of a window on an image (H, W, C), and its columns."""
+    # "same" is that of TensorFlow and JAX: ceil(size / stride) places, the odd padding cell behind.
+    # Integers are cells on either side, as in PyTorch.
     height, width, channels = shape
     pads = padding if isinstance(padding, tuple) else (padding, padding)
     places = []
