@@ -295,19 +295,7 @@ def auroc(label: npt.ArrayLike, score: npt.ArrayLike) -> float:
 
 
 def calibration_bins(labels: Labels, probs: Array, bins: int) -> tuple[Array, Array, Labels]:
-    """Sum over the equal-width bins of the top-label confidence.
-
-    Parameters
-    ----------
-    labels : (N,) int64 array
-    probs : (N, K) float64 array
-    bins : int
-
-    Returns
-    -------
-    confidence, correct, rows : (bins,) ndarray
-        Sum of the confidences, number of correct rows and number of rows per bin.
-    """
+    """Return sums of top-label confidences, of correct rows and of rows, (bins,) each."""
     confidence = probs.max(axis=1)
     correct = probs.argmax(axis=1) == labels
     # (b / bins, (b + 1) / bins] is bin b
@@ -317,24 +305,7 @@ def calibration_bins(labels: Labels, probs: Array, bins: int) -> tuple[Array, Ar
 
 
 def class_probabilities(function: str, name: str, values: Any) -> Array:
-    """Check class probabilities and give them as (N, K) float64 with K >= 2.
-
-    Parameters
-    ----------
-    function, name : str
-        For the error text.
-    values : (N, K) array_like, or a Prediction
-        (N,) or (N, 1) is the probability of class 1 of two.
-
-    Returns
-    -------
-    (N, K) ndarray of float64
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the values are not real, lie outside [0, 1], or rows do not sum to 1 within 1e-3.
-    """
+    """Return checked class probabilities (N, K) float64, K >= 2; (N,) is class 1 of two."""
     raw = checks.numeric(function, name, _of_prediction(values, "probs"))
     if raw.ndim not in (1, 2) or raw.size == 0:
         raise ShapeError(

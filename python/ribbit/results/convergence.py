@@ -1,9 +1,8 @@
-"""R-hat and effective sample size of a block of quantities at once.
+"""R-hat and effective sample size of a block of quantities at once."""
 
-Arrays are (M, C, D) float64 without NaN, D >= 4: quantities, chains, draws. The draws of a chain
-lie together, so that means are summed in the order of ArviZ and FFTs run along memory. Equations
-are those of Vehtari et al. (2021), Bayesian Analysis 16, 667-718.
-"""
+# Arrays are (M, C, D) float64 without NaN, D >= 4: quantities, chains, draws. Means are summed in
+# the order of ArviZ, and FFTs run along memory. Equations: Vehtari et al. (2021), Bayesian Analysis
+# 16, 667-718.
 
 from __future__ import annotations
 
@@ -131,12 +130,10 @@ def _ess_plain(a: Array) -> Array:
 def chance_limit(
     chains: int, draws: int, count: int, superchains: npt.NDArray[np.intp] | None = None
 ) -> float:
-    """Return the R-hat that the largest of `count` quantities of independent draws hardly exceeds.
-
-    R-hat^2 is 1 + (F - 1) / n for halves of n draws and an F of the halves' means, nested R-hat^2
-    is 1 + F / n for groups of n draws: here with the 99.9 % quantile of the largest of `count`
-    independent F (Paulson's approximation).
-    """
+    """Return an R-hat that the largest of `count` independent quantities hardly exceeds."""
+    # R-hat^2 is 1 + (F - 1) / n for halves of n draws and an F of the halves' means, nested R-hat^2
+    # is 1 + F / n for groups of n draws: with the 99.9 % quantile of the largest of `count`
+    # independent F (Paulson's approximation).
     if draws < 4:
         return math.nan
     size, groups, more = draws // 2, 2 * chains, 1.0
@@ -154,13 +151,11 @@ def chance_limit(
 
 
 def far_below(lp: Array) -> npt.NDArray[np.intp]:
-    """Return the chains with a far lower log density (C, D) than the others.
-
-    The mean of such a chain lies below the median of the others' means by ten times (four chains:
-    twenty times) the larger of two spreads: the sd within the median chain, and half the range of
-    the others' means (eight chains or more: of their upper three quarters). Fewer than 1 % of the
-    runs whose means come from one normal law have such a chain.
-    """
+    """Return the chains with a far lower log density (C, D) than the others."""
+    # A mean lies below the median of the others' means by ten times (four chains: twenty times) the
+    # larger of two spreads: the sd within the median chain, and half the range of the others' means
+    # (eight chains or more: of their upper three quarters). Fewer than 1 % of the runs whose means
+    # come from one normal law have such a chain.
     chains, size = lp.shape
     if chains < 4 or size < 2:
         return np.zeros(0, np.intp)

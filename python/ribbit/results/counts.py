@@ -18,12 +18,9 @@ _WIDE = 1e15  # larger numbers are bisected by their logarithms
 
 
 def poisson_cdf(xp: ModuleType, count: Array, rate: Array) -> Array:
-    """P(y <= count) of a Poisson variable, to an absolute error of 1e-6.
-
-    Below 40 the probabilities are summed, to rounding; from there on the normal approximation of
-    Peizer and Pratt (1968, JASA 63) is off by at most 8e-7, less for larger counts. Counts are
-    whole numbers >= -1.
-    """
+    """Return P(y <= count) of a Poisson variable, counts >= -1, to an absolute error of 1e-6."""
+    # Below 40 a sum, to rounding; from there on the normal approximation of Peizer and Pratt (1968,
+    # JASA 63), off by at most 8e-7.
     few = xp.clip(rate, 0.0, 700.0)  # exp(-700) is a float64; P(y < 40) is 0 beyond
     term = xp.exp(-few)
     total = xp.where(count >= 0.0, term, 0.0)
@@ -44,21 +41,8 @@ def poisson_cdf(xp: ModuleType, count: Array, rate: Array) -> Array:
 
 
 def count_quantile(xp: ModuleType, rate: Array, q: Array) -> Array:
-    """Smallest counts with P(y <= count) >= q under equally weighted mixtures of Poisson variables.
-
-    Beyond 2**53 they are the float64 numbers next to the counts. They are infinite if that many of
-    the rates are.
-
-    Parameters
-    ----------
-    rate : (R, S) float64 array
-        Components of each row.
-    q : (R,) float64 array in (0, 1)
-
-    Returns
-    -------
-    (R,) float64 array
-    """
+    """Return the smallest counts (R,) with P(y <= count) >= q (R,), mixtures of rates (R, S)."""
+    # Beyond 2**53 they are the next float64 numbers. They are infinite if that many rates are.
     with errstate(xp):
         rate = xp.clip(rate, 0.0, _LARGEST)
         top = xp.max(rate, axis=-1)

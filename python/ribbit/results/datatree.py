@@ -1,7 +1,6 @@
-"""Draws as the ``xarray.DataTree`` of ArviZ.
+"""Draws as the ``xarray.DataTree`` of ArviZ."""
 
-Shapes: C chains, D draws per chain, P parameters, N rows, K outputs.
-"""
+# Shapes: C chains, D draws per chain, P parameters, N rows, K outputs.
 
 from __future__ import annotations
 
@@ -43,10 +42,7 @@ class Blocks(NamedTuple):
 
 
 def to_datatree(draws: Any, x: Any, y: Any, predict_at: Any, seed: checks.Seed) -> Any:
-    """See :meth:`ribbit.Draws.to_datatree`.
-
-    Phases: positions and statistics, groups that need data, conversion.
-    """
+    """Return draws as an ArviZ ``DataTree``; see `ribbit.Draws.to_datatree`."""
     with needing(_NAME, "arviz_base"):
         from arviz_base import from_dict
     key = checks.seed(_NAME, seed)

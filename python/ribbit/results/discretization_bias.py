@@ -1,7 +1,6 @@
-"""What the steps of chains without an accept step do to the terms of their log density.
+"""What the steps of chains without an accept step do to the terms of their log density."""
 
-Shapes: C chains, M terms.
-"""
+# Shapes: C chains, M terms.
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""What training returns: approximations that give draws.
+"""What training returns: approximations that give draws."""
 
-Shapes: P parameters, S draws, E epochs.
-"""
+# Shapes: P parameters, S draws, E epochs.
 
 from __future__ import annotations
 
@@ -288,10 +287,7 @@ def _header(fit: Any, kind: str, predictive: Any) -> dict[str, Any]:
 def packed_weights(
     fit: Any, predictive: Any, arrays: dict[str, Any], **more: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return header and arrays of a fit of weights, with its history and the state to go on from.
-
-    `more` goes into the header.
-    """
+    """Return header, with `more`, and arrays of a fit of weights, its history and its state."""
     header = {**_header(fit, type(fit).__name__, predictive), **more}
     archive.put(arrays, "history", fit.history)
     if fit.state is not None:

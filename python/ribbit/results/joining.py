@@ -1,7 +1,6 @@
-"""Draws of several runs made one: those that follow each other, or chains side by side.
+"""Draws of several runs made one: those that follow each other, or chains side by side."""
 
-Shapes: C chains, D draws, P parameters.
-"""
+# Shapes: C chains, D draws, P parameters.
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""A Gaussian at a mode, with the curvature there as precision.
+"""A Gaussian at a mode, with the curvature there as precision."""
 
-Shapes: P parameters, Q of them in the subset, S draws, N rows, K outputs.
-"""
+# Shapes: P parameters, Q of them in the subset, S draws, N rows, K outputs.
 
 from __future__ import annotations
 

@@ -65,11 +65,8 @@ def chain_groups(array: Any) -> list[tuple[int, int]]:
 
 
 def chunks(positions: Any, values_per_draw: int, every: int = 1) -> Iterator[tuple[Numbers, Array]]:
-    """Numbers and weights (S, P) of draws (C, D, P), some at a time: draw by draw, then by chain.
-
-    Chains that lie in different folders are read one folder after the other. Numbers count the
-    draws that are taken, the first and each `every`-th after it.
-    """
+    """Yield numbers and weights (S, P) of every `every`-th draw (C, D, P), draw by draw."""
+    # Chains that lie in different folders are read one folder after the other.
     xp = namespace(positions)
     chains, draws, dim = positions.shape
     draws = -(-draws // every)
@@ -172,15 +169,7 @@ class _LazyArray:
 
 
 class RoundedArray(_LazyArray):
-    """Draws of a file that holds fewer digits, in the dtype of the run.
-
-    Parameters
-    ----------
-    source : array
-        What the file holds; a bfloat16 as the upper half of a float32.
-    dtype : str
-        Of what is indexed.
-    """
+    """Draws of a file that holds fewer digits, in the dtype of the run."""
 
     def __init__(self, source: npt.NDArray[Any], dtype: str) -> None:
         self.source = source
@@ -208,17 +197,7 @@ def encoded(values: npt.NDArray[Any], stored: str) -> npt.NDArray[Any]:
 
 
 class JoinedArray(_LazyArray):
-    """Arrays (C, D, ...) end to end along chains or draws; nothing is read before it is indexed.
-
-    What is indexed becomes a NumPy array: numbers, slices, and anything else after all is read.
-
-    Parameters
-    ----------
-    parts : sequence of array-likes
-        Anything with ``shape``, ``dtype`` and ``__getitem__``.
-    axis : int
-        0 (chains) or 1 (draws).
-    """
+    """Arrays (C, D, ...) end to end along chains or draws; nothing is read before it is indexed."""
 
     def __init__(self, parts: Sequence[Any], axis: int) -> None:
         self.parts, self.axis = list(parts), axis

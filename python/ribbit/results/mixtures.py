@@ -39,11 +39,11 @@ class Law(Protocol):
 
 
 class Normal:
-    """N(0, 1).
+    """N(0, 1)."""
 
-    The array API has no erf: Taylor's series around a grid of spacing 1/32 in Hermite polynomials,
-    cdf(a + h) = cdf(a) + pdf(a) * sum over k >= 1 of (-1)^(k-1) He_(k-1)(a) h^k / k!.
-    """
+    # The array API has no erf: Taylor's series around a grid of spacing 1/32 in Hermite
+    # polynomials, cdf(a + h) = cdf(a) + pdf(a) * sum over k >= 1 of (-1)^(k-1) He_(k-1)(a) h^k /
+    # k!.
 
     _SPACING = 1.0 / 32.0
     _END = 9.0  # cdf(-9) = 1.1e-19
@@ -87,12 +87,12 @@ def _normal_nodes(
 
 
 class StudentT:
-    """Student's t with `df` degrees of freedom, beyond 1e30 as with 1e30.
+    """Student's t with `df` degrees of freedom, beyond 1e30 as with 1e30."""
 
-    With s = asinh(z / sqrt(df)) the tail is C times the integral of cosh^-df beyond s. It is
-    tabled up to where it is exponential in s or vanishes: Taylor's series of cosh^-df around nodes
-    a 32nd of its width apart, whose coefficients follow from (cosh^-df)' = -df tanh cosh^-df.
-    """
+    # With s = asinh(z / sqrt(df)) the tail is C times the integral of cosh^-df beyond s. It is
+    # tabled up to where it is exponential in s or vanishes: Taylor's series of cosh^-df around
+    # nodes a 32nd of its width apart, whose coefficients follow from (cosh^-df)' = -df tanh
+    # cosh^-df.
 
     def __init__(self, df: float) -> None:
         self._df = min(df, 1e30)
@@ -171,22 +171,9 @@ def _student_nodes(
 def mixture_quantile(
     xp: ModuleType, law: Law, mean: Array, scale: Array, q: Sequence[float]
 ) -> Array:
-    """Quantiles of the equally weighted mixture of mean_s + scale_s * law, to rounding.
-
-    Newton's method on the distribution function inside a shrinking bracket, which is halved
-    whenever Newton leaves it or does not halve its step.
-
-    Parameters
-    ----------
-    law : Law
-    mean, scale : (R, S) float64 array
-        Components of each row; `scale` > 0, (R, S) or broadcastable to it.
-    q : (Q,) in (0, 1)
-
-    Returns
-    -------
-    (Q, R) float64 array
-    """
+    """Return quantiles (Q, R) of equal mixtures of mean_s + scale_s * law, (R, S)."""
+    # Newton's method on the distribution function inside a shrinking bracket, which is halved
+    # whenever Newton leaves it or does not halve its step.
     rows, size = mean.shape
     block = max(1, _BLOCK // size)
     parts = []

@@ -1,7 +1,6 @@
-"""Predictions that are normal in closed form: a linear model of normal weights, normal noise.
+"""Predictions that are normal in closed form: a linear model of normal weights, normal noise."""
 
-Shapes: N rows, K outputs.
-"""
+# Shapes: N rows, K outputs.
 
 from __future__ import annotations
 

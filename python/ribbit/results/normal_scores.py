@@ -1,7 +1,6 @@
-"""Normal quantiles of whole arrays: Wichura (1988), algorithm AS 241, Applied Statistics 37, 477.
+"""Normal quantiles of arrays: Wichura (1988), algorithm AS 241, Applied Statistics 37, 477."""
 
-The routine PPND16, whose relative error is about 1e-16; lower half only.
-"""
+# The routine PPND16, whose relative error is about 1e-16; lower half only.
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The law of y at each row: the mixture over draws, noise included.
+"""The law of y at each row: the mixture over draws, noise included."""
 
-Shapes: S draws, n rows, K outputs, Q levels. Terms of draws have draws first; everything here is
-float64.
-"""
+# Shapes: S draws, n rows, K outputs, Q levels. Terms of draws have draws first; everything is
+# float64.
 
 from __future__ import annotations
 
@@ -38,10 +37,8 @@ def law_of(terms: PredictiveTerms) -> Law:
 
 
 def components(xp: ModuleType, terms: PredictiveTerms) -> tuple[Array, Array]:
-    """Means, and widths of the noise, of the mixture of each row and output, (n K, S) each.
-
-    In C order, so that sums over draws do not depend on how the rows were cut.
-    """
+    """Return means and widths of noise of the mixture of each row and output, (n K, S) each."""
+    # In C order, so that sums over draws do not depend on how rows were divided.
     values = xp.permute_dims(xp.astype(terms.values, xp.float64), (1, 2, 0))
     width = xp.permute_dims(xp.astype(terms.noise_width, xp.float64), (1, 2, 0))
     pair = [xp.reshape(a, (-1,)) for a in (values, width + xp.zeros_like(values))]
@@ -79,11 +76,9 @@ def cdf(xp: ModuleType, kind: str, terms: PredictiveTerms, y: Array) -> Array:
 
 
 def crps(xp: ModuleType, terms: PredictiveTerms, y: Array) -> Array:
-    """Continuous ranked probability score (n, K) of y (n, K) under the mixture over draws.
-
-    E|Y - y| has a closed form per draw. E|Y - Y'| / 2 is the integral of F (1 - F), by the
-    trapezoidal rule: the integrand is smooth at the scale of the noise and vanishes at both ends.
-    """
+    """Continuous ranked probability score (n, K) of y (n, K) under the mixture over draws."""
+    # E|Y - y| has a closed form per draw. E|Y - Y'| / 2 is the integral of F (1 - F), by the
+    # trapezoidal rule: the integrand is smooth at the scale of the noise and vanishes at both ends.
     df = terms.noise_df
     if df is not None and df <= 1.0:
         return xp.full_like(y, xp.inf)  # no mean
@@ -145,10 +140,7 @@ def picks(count: int, draws: int, seed: int) -> npt.NDArray[np.int64]:
 def sample(
     xp: ModuleType, kind: str, terms: PredictiveTerms, seed: int, numbers: npt.NDArray[np.int64]
 ) -> Array:
-    """One y (S, n, K) of each draw (S, n, K), for samples by number.
-
-    Labels of a Categorical are (S, n, 1).
-    """
+    """Return one y (S, n, K) of each draw, labels (S, n, 1), for samples by number."""
     values = xp.astype(terms.values, xp.float64)
     shape = tuple(values.shape)
     flat = shape[0], math.prod(shape[1:])

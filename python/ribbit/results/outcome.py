@@ -1,8 +1,7 @@
-"""The table of checks, and the outcome of draws and fits.
+"""The table of checks, and the outcome of draws and fits."""
 
-The warning of ``sample``, ``summary()``, ``until=``, the plots, the estimators and the command line
-read these rows and limits. Shapes: C chains, D draws, M quantities, E points of a history.
-"""
+# The warning of ``sample``, ``summary()``, ``until=``, the plots, the estimators and the command
+# line read these rows and limits. Shapes: C chains, D draws, M quantities, E points of a history.
 
 from __future__ import annotations
 
@@ -67,13 +66,12 @@ class _Computed(dict[str, Array]):
 
 
 class Evidence:
-    """Monitored quantities and statistics of draws, and the numbers that checks ask for.
+    """Monitored quantities and statistics of draws, and the numbers that checks ask for."""
 
-    `groups` are (C, D', M): "predictions", "log noise", "weights", "parameters" and "log density",
-    as far as known. Those `leading` decide: predictions and noise; without predictions everything
-    but weights. `starts` counts different starts of chains. `hidden` says whether a network has
-    hidden layers, and is None for a density without predictions.
-    """
+    # `groups` are (C, D', M): "predictions", "log noise", "weights", "parameters" and "log
+    # density", as far as known. Those `leading` decide: predictions and noise; without predictions
+    # everything but weights. `starts` counts different starts of chains. `hidden` says whether a
+    # network has hidden layers, and is None for a density without predictions.
 
     def __init__(
         self,
@@ -258,10 +256,8 @@ def _apart(e: Evidence) -> float | None:
 
 
 def _heavy(e: Evidence) -> float | None:
-    """Share of the squared energy errors that 1 % of unadjusted steps of a density have.
-
-    Energy errors of networks also have heavy tails and do not spoil the predictions.
-    """
+    """Return the share of the squared energy errors that 1 % of unadjusted steps have."""
+    # Energy errors of networks also have heavy tails and do not spoil the predictions.
     errors = e.host("energy_error") if "energy_variance" in e.stats else None
     if errors is None or errors.size < 400 or e.hidden is not None:
         return None

@@ -277,36 +277,23 @@ _LOG_MIN, _LOG_MAX = math.log(1e-12), math.log(1e7)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DualAveraging:
-    """Nesterov's dual averaging of log step sizes (Hoffman and Gelman 2014, algorithm 5).
+    """Nesterov's dual averaging of log step sizes (Hoffman and Gelman 2014, algorithm 5)."""
 
-    Where trajectories are brief at first, a second average begins with the full ones. Chains that
-    still come down into narrower regions, or whose full trajectories lose more energy, need steps
-    so small that the first lags behind: of 4-30-1, 200 rows and a noise of 0.01 nothing would be
-    accepted. The second is of a tenth of the transitions, and noisy: it is taken where the first is
-    more than 1.4 times as large, and not of fewer than 20 (of a file of an earlier build).
+    # If trajectories are brief at first, a second average begins with the full ones: these may need
+    # far smaller steps, and the first average lags behind (of 4-30-1, 200 rows and a noise of 0.01
+    # it would accept nothing). The second is of a tenth of the transitions, and noisy: it is taken
+    # where the first is more than 1.4 times as large, and not of fewer than 20 updates.
 
-    Attributes
-    ----------
-    log_step : (C,) float64
-        Log of the step size to use next.
-    log_average : (C,) float64
-        Log of the averaged step size, the one to keep in the end.
-    error : (C,) float64
-        Running mean of target minus observed acceptance (the paper's H-bar).
-    centre : (C,) float64
-        Where log_step is drawn to (the paper's mu, log of 10 times the first step size).
-    log_settled : (C,) float64
-        As log_average, of the settled updates alone; 0 before the first.
-    count, settled : int
-        Updates so far; those whose trajectories were as long as later ones.
-    """
-
-    log_step: HostArray
+    log_step: HostArray  # (C,) float64: log of the step size to use next
+    # (C,) float64: log of the averaged step size, the one to keep in the end
     log_average: HostArray
+    # (C,) float64: running mean of target minus observed acceptance (the paper's H-bar)
     error: HostArray
+    # (C,) float64: where log_step is drawn to (the paper's mu, log of 10 times the first step size)
     centre: HostArray
+    # (C,) float64: as log_average, of the settled updates alone; 0 before the first
     log_settled: HostArray
-    count: int
+    count: int  # updates so far; those whose trajectories were as long as later ones
     settled: int
 
     @staticmethod
@@ -354,15 +341,9 @@ def _each(function: Callable[[float], float], values: HostArray) -> HostArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Welford:
-    """Running mean and sum of squares per chain and parameter, float64 (Welford 1962).
+    """Running mean and sum of squares per chain and parameter, float64 (Welford 1962)."""
 
-    Attributes
-    ----------
-    mean, squares : (C, P) float64 array
-    count : int
-    """
-
-    mean: Array
+    mean: Array  # (C, P) float64
     squares: Array
     count: int
 
@@ -388,18 +369,10 @@ class Welford:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EnergyErrors:
-    """Which step size gives the wanted energy errors: a weighted mean that forgets.
+    """Which step size gives the wanted energy errors: a weighted mean that forgets."""
 
-    Attributes
-    ----------
-    needed : (C,) float64
-        Sum of weights times squared error of a step / step size^6.
-    weight : (C,) float64
-        Sum of the weights.
-    """
-
-    needed: HostArray
-    weight: HostArray
+    needed: HostArray  # (C,) float64: sum of weights times squared error of a step / step size^6
+    weight: HostArray  # (C,) float64: sum of the weights
 
     @staticmethod
     def start(chains: int) -> EnergyErrors:
@@ -409,35 +382,20 @@ class EnergyErrors:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GradientSquares:
-    """Squared gradients that chains have met, by array of parameters.
+    """Squared gradients that chains have met, by array of parameters."""
 
-    Attributes
-    ----------
-    sums : (C, K) float64
-        Sum over positions of the mean square within each of K arrays.
-    count : int
-        Positions.
-    """
-
-    sums: HostArray
-    count: int
+    sums: HostArray  # (C, K) float64: sum over positions of the mean square within each of K arrays
+    count: int  # positions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InputProducts:
-    """Second moments of the inputs of each block, the mean over its units; blocks end to end.
+    """Second moments of the inputs of each block, the mean over its units; blocks end to end."""
 
-    Attributes
-    ----------
-    positions, gradients : (C, M) float64
-        Sums of the products of distances from the running mean, and of gradients.
-    count : int
-        Positions.
-    """
-
+    # (C, M) float64: sums of the products of distances from the running mean, and of gradients
     positions: HostArray
     gradients: HostArray
-    count: int
+    count: int  # positions
 
 
 @dataclass(frozen=True, slots=True, eq=False)

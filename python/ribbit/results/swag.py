@@ -1,7 +1,6 @@
-"""Gaussians around the iterates of an optimiser, one for each member.
+"""Gaussians around the iterates of an optimiser, one for each member."""
 
-Shapes: M members, K deviations, P parameters, S draws, E points of a history.
-"""
+# Shapes: M members, K deviations, P parameters, S draws, E points of a history.
 
 from __future__ import annotations
 
