@@ -453,10 +453,8 @@ def _noise_prior(target: Any) -> str:
 
 
 def _softplus(xp: ModuleType, rho: Array) -> Array:
-    """Return log(1 + exp(rho)) in rho's dtype, by way of float64.
-
-    In parts that stay in the cache: Ctrl-C waits for this, and a network may have millions.
-    """
+    """Return log(1 + exp(rho)) in rho's dtype, by way of float64."""
+    # In parts that stay in the cache: Ctrl-C waits for this, and a network may have millions.
     # The core's does not go below exp(-limit) either.
     floor = float(np.exp(-86.0 if host_dtype(rho) == np.float32 else -700.0))
     size = rho.shape[0]

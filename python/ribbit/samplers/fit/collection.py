@@ -1,7 +1,6 @@
-"""Moments of the weights at the ends of epochs, while an optimiser goes on.
+"""Moments of the weights at the ends of epochs, while an optimiser goes on."""
 
-Shapes: M members, P parameters, K deviations.
-"""
+# Shapes: M members, P parameters, K deviations.
 
 from __future__ import annotations
 
@@ -20,19 +19,7 @@ _POINTS = 20  # of the history of a collection
 
 
 class Collection:
-    """Running mean, sum of squares and the last deviations (Maddox et al. 2019, algorithm 1).
-
-    Parameters
-    ----------
-    stepper : Stepper
-        Makes the steps between two ends of epochs.
-    epochs : int
-        To collect in this call.
-    max_rank : int
-        The most deviations that are kept.
-    before : SWAGFit, optional
-        Goes on from there.
-    """
+    """Running mean, sum of squares and the last deviations (Maddox et al. 2019, algorithm 1)."""
 
     def __init__(
         self, stepper: Stepper, epochs: int, max_rank: int, before: SWAGFit | None

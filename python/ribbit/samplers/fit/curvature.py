@@ -1,7 +1,6 @@
-"""The precision matrix of a target at a position, its factor, and Newton steps with it.
+"""The precision matrix of a target at a position, its factor, and Newton steps with it."""
 
-Shapes: P parameters, Q of them in the subset.
-"""
+# Shapes: P parameters, Q of them in the subset.
 
 from __future__ import annotations
 
@@ -33,25 +32,14 @@ _TRUSTED = 0.25  # of the gain that a parabola promises
 
 @dataclass(frozen=True, eq=False)
 class Mode:
-    """A position with what a Gaussian there needs.
+    """A position with what a Gaussian there needs."""
 
-    Attributes
-    ----------
-    theta : (P,) array
-    log_density : float
-    factor : (Q, Q) float64 array
-        Upper triangular; factor @ factor.T is the covariance.
-    prior : (Q,) float64 array
-        Curvature of the prior.
-    decrement : float
-        Nats that a Newton step would gain, to second order.
-    """
-
-    theta: npt.NDArray[Any]
+    theta: npt.NDArray[Any]  # (P,)
     log_density: float
+    # (Q, Q) float64: upper triangular; factor @ factor.T is the covariance
     factor: npt.NDArray[np.float64]
-    prior: npt.NDArray[np.float64]
-    decrement: float
+    prior: npt.NDArray[np.float64]  # (Q,) float64: curvature of the prior
+    decrement: float  # nats that a Newton step would gain, to second order
 
     @property
     def variances(self) -> npt.NDArray[np.float64]:
@@ -75,21 +63,11 @@ def mode_near(
     *,
     enough: float = 0.0,
 ) -> Mode:
-    """Make at most `steps` damped Newton steps from theta (P,), and look at the curvature there.
-
-    They end if a further one would gain fewer than `enough` nats, or less than rounding errors.
-
-    A step goes along (curvature + damping)^-1 gradient of the subset's parameters; the damping, a
-    multiple of the curvature's diagonal, is 0 as long as the log density gains what a parabola says
-    (Marquardt 1963). The other parameters stay.
-
-    Raises
-    ------
-    Interrupted
-        After Ctrl-C.
-    ValueError
-        For a matrix that is not finite or not positive definite.
-    """
+    """Make at most `steps` damped Newton steps from theta (P,), and look at the curvature there."""
+    # A step goes along (curvature + damping)^-1 gradient of the subset's parameters; the damping, a
+    # multiple of the curvature's diagonal, is 0 as long as the log density gains what a parabola
+    # says (Marquardt 1963). Steps end if a further one would gain fewer than `enough` nats, or less
+    # than rounding errors.
     target = density.target
     first, size = target.subset_size(function, subset)
     own = slice(first, first + size)
@@ -110,16 +88,7 @@ def mode_near(
 
 
 class _Climber:
-    """A position that damped Newton steps move up.
-
-    Attributes
-    ----------
-    theta, grad : (P,) array
-    value : float
-        Log density.
-    rounding : float
-        What the log density is known to.
-    """
+    """A position that damped Newton steps move up."""
 
     def __init__(
         self,
@@ -131,8 +100,9 @@ class _Climber:
     ) -> None:
         self._function, self._density, self._own, self._guard = function, density, own, guard
         self._damping = 0.0
-        self.theta = theta
+        self.theta = theta  # (P,)
         self.value, self.grad = _value(density, theta, guard)
+        # what the log density is known to
         self.rounding = 16.0 * float(np.finfo(density.dtype).eps) * max(1.0, abs(self.value))
 
     def climb(self, precision: npt.NDArray[np.float64], factor: npt.NDArray[np.float64]) -> bool:
@@ -211,10 +181,8 @@ def _blocks(
 def factor_of(
     function: str, precision: npt.NDArray[np.float64], guard: InterruptGuard
 ) -> npt.NDArray[np.float64]:
-    """Return the upper triangular U with U U^T the inverse of a matrix (Q, Q), overwritten.
-
-    U = L^-T of Cholesky's L, panel by panel, so that a large matrix can be interrupted.
-    """
+    """Return the upper triangular U with U U^T the inverse of a matrix (Q, Q), overwritten."""
+    # U = L^-T of Cholesky's L, panel by panel, so that a large matrix can be interrupted.
     a, n = precision, precision.shape[0]
     panels = [(k, min(k + _PANEL, n)) for k in range(0, n, _PANEL)]
     inverses = []

@@ -39,32 +39,12 @@ def tuned(
     steps: int,
     guard: InterruptGuard,
 ) -> tuple[Density, Mode, dict[str, npt.NDArray[np.float64]]]:
-    """Turn MacKay's fixed point until the scales stay.
-
-    A group of d parameters with prior sd s and distances w from the prior's mean, of which the data
-    determine gamma = d - trace(covariance) / s^2, gets s^2 = |w|^2 / gamma; noise of n numbers
-    gets (its sum of squared residuals) / (n - all gammas) (MacKay 1992, equations 20 and 21). Then
-    the mode is found anew, as Immer et al. (2021b, algorithm 1) do with gradients. A round that
-    loses evidence is halved until it gains: the fixed point is one of linear models.
-
-    Parameters
-    ----------
-    prior : {"shared", "layers"} or None
-        One factor for all prior sds of the subset, or an sd for each array of parameters.
-    noise : bool
-        Whether the known noise is one of the scales.
-    steps : int
-        Newton steps of a round.
-
-    Returns
-    -------
-    density : Density
-        The target with the scales found.
-    mode : Mode
-        Its mode.
-    tuning : dict of (R,) arrays
-        See :class:`ribbit.LaplaceFit`.
-    """
+    """Turn MacKay's fixed point until the scales stay; return target, mode and tuning."""
+    # A group of d parameters with prior sd s and distances w from the prior's mean, of which the
+    # data determine gamma = d - trace(covariance) / s^2, gets s^2 = |w|^2 / gamma; noise of n
+    # numbers gets (its sum of squared residuals) / (n - all gammas) (MacKay 1992, equations 20 and
+    # 21). Then the mode is found anew, as Immer et al. (2021b, algorithm 1) do with gradients. A
+    # round that loses evidence is halved until it gains: the fixed point is one of linear models.
     evidence = _evidence(mode)
     scales, changes = _changes(density.target, subset, mode, prior=prior, noise=noise)
     begin = dict(scales)

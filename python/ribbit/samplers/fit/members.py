@@ -1,7 +1,6 @@
-"""Members of an ensemble on their way: attempts scored by rows held out, then steps on all rows.
+"""Members of an ensemble on their way: attempts scored by rows held out, then steps on all rows."""
 
-Shapes: C chains, P parameters, N rows.
-"""
+# Shapes: C chains, P parameters, N rows.
 
 from __future__ import annotations
 
@@ -60,46 +59,22 @@ class Settings(Protocol):
 
 @dataclass
 class _Moving:
-    """Members on their way.
+    """Members on their way."""
 
-    Attributes
-    ----------
-    state : StochasticState
-        Of M members.
-    rate : (M,) int64 array
-        Which stepper each has.
-    broken : (M,) bool array
-        Whether a member has left the finite numbers.
-    active : int array
-        Who makes steps.
-    """
-
-    state: StochasticState
-    rate: npt.NDArray[np.int64]
-    broken: npt.NDArray[np.bool_]
-    active: npt.NDArray[np.intp]
+    state: StochasticState  # of M members
+    rate: npt.NDArray[np.int64]  # (M,) int64: which stepper each has
+    broken: npt.NDArray[np.bool_]  # (M,) bool: whether a member has left the finite numbers
+    active: npt.NDArray[np.intp]  # who makes steps
 
 
 @dataclass
 class _Attempt(_Moving):
-    """Members on their way from one start.
+    """Members on their way from one start."""
 
-    Attributes
-    ----------
-    weights : (M, P) array
-        The best ones so far.
-    peak : (M,) array
-        Their log likelihood per row held out.
-    improved : (M,) bool array
-        Whether they are better than the start.
-    waits : (M,) int64 array
-        Looks without improvement.
-    """
-
-    weights: Array
-    peak: npt.NDArray[np.float64]
-    improved: npt.NDArray[np.bool_]
-    waits: npt.NDArray[np.int64]
+    weights: Array  # (M, P): the best ones so far
+    peak: npt.NDArray[np.float64]  # (M,): their log likelihood per row held out
+    improved: npt.NDArray[np.bool_]  # (M,) bool: whether they are better than the start
+    waits: npt.NDArray[np.int64]  # (M,) int64: looks without improvement
 
     @property
     def failed(self) -> npt.NDArray[np.bool_]:
@@ -109,48 +84,27 @@ class _Attempt(_Moving):
 
 @dataclass
 class Climb:
-    """Some members, in all attempts.
+    """Some members, in all attempts."""
 
-    Attributes
-    ----------
-    ids : (C,) uint32 array
-    position : (C, P) array
-        The best weights of all attempts so far; at the end those that steps on all rows led to.
-    best : (C,) array
-        Log likelihood per row held out of the best weights of attempts; NaN: not known yet.
-    steps, attempts : (C,) int64 arrays
-        That each member made in all, without those on all rows.
-    finished : (C,) int64 array
-        Steps on all rows that `position` has behind it.
-    members : (M,) int array
-        Who takes part in this attempt.
-    number : int
-        Of the attempt, from 0.
-    now : _Attempt or None
-        None before its first round.
-    failed : int array
-        Who is nowhere better than at the start of the last attempt, once no attempt follows.
-    lost : int array
-        Who left the finite numbers in the steps on all rows, once these are over.
-    finish : _Moving or None
-        Those who have not failed, on all rows, once no attempt follows.
-    done : bool
-        Nothing follows.
-    """
-
-    ids: npt.NDArray[np.uint32]
+    ids: npt.NDArray[np.uint32]  # (C,) uint32
+    # (C, P): the best weights of all attempts so far; at the end those that steps on all rows led
+    # to
     position: Array
+    # (C,): log likelihood per row held out of the best weights of attempts; NaN: not known yet
     best: npt.NDArray[np.float64]
+    # (C,) int64: that each member made in all, without those on all rows
     steps: npt.NDArray[np.int64]
     attempts: npt.NDArray[np.int64]
-    finished: npt.NDArray[np.int64]
-    members: npt.NDArray[np.intp]
+    finished: npt.NDArray[np.int64]  # (C,) int64: steps on all rows that `position` has behind it
+    members: npt.NDArray[np.intp]  # (M,) int: who takes part in this attempt
+    # who is nowhere better than at the start of the last attempt, once no attempt follows
     failed: npt.NDArray[np.intp]
+    # who left the finite numbers in the steps on all rows, once these are over
     lost: npt.NDArray[np.intp]
-    number: int = 0
-    now: _Attempt | None = None
-    finish: _Moving | None = None
-    done: bool = False
+    number: int = 0  # of the attempt, from 0
+    now: _Attempt | None = None  # None before its first round
+    finish: _Moving | None = None  # those who have not failed, on all rows, once no attempt follows
+    done: bool = False  # nothing follows
 
     @property
     def lasting(self) -> npt.NDArray[np.intp]:
@@ -174,10 +128,7 @@ class Climb:
 
 
 class Members:
-    """How members are fitted: a function of (seed, chain) for each, in rounds.
-
-    It is a job of workers; see :class:`ribbit.worker.Job`.
-    """
+    """How members are fitted: a function of (seed, chain) for each, in rounds. A `worker.Job`."""
 
     def __init__(self, function: str, how: Settings, target: Any, seed: int) -> None:
         self.function, self.how, self.seed = function, how, seed
@@ -232,11 +183,7 @@ class Members:
         return [state]
 
     def round(self, climb: Climb, guard: InterruptGuard | None) -> None:
-        """Make the steps of the active members up to the next look, and look.
-
-        Phases: where they start; steps at each member's learning rate; who has improved, takes the
-        next rate, or ends; what becomes of the attempt. Behind the last one: steps on all rows.
-        """
+        """Make the steps of the active members up to the next look, and look."""
         how = self.how
         if climb.finish is not None:
             self._finish(climb, climb.finish, guard)
@@ -382,11 +329,9 @@ def _put(array: Array, rows: npt.NDArray[np.intp], values: Array) -> None:
 
 
 def _shares(target: Any, seed: int) -> tuple[Any, Any, int]:
-    """Return the target of the rows to train on, that of those held out, and their number.
-
-    Which rows depends on (seed, N) alone: all chains have the same. Of very few rows none is held
-    out; all judge then.
-    """
+    """Return the target of the rows to train on, that of those held out, and their number."""
+    # Which rows depends on (seed, N) alone: all chains have the same. Of very few rows none is held
+    # out.
     rows = int(target.num_rows)
     if rows < _FEWEST_ROWS:
         return target, target, 0

@@ -270,11 +270,9 @@ class SWAG:
             return fit
 
     def _note_spread(self, fit: SWAGFit) -> None:
-        """Put the energy of the draws into the settings, as a share of the posterior's.
-
-        Near a mode the mean energy of a Gaussian posterior lies half a nat per parameter above the
-        least; the data determine at most as many parameters as there are rows.
-        """
+        """Put the energy of the draws into the settings, as a share of the posterior's."""
+        # Near a mode the mean energy of a Gaussian posterior lies half a nat per parameter above
+        # the least; the data determine at most as many parameters as there are rows.
         target, members = self._stepper.density.target, self._members
         if fit.count < _KNOWN or not callable(getattr(target, "value_and_grad", None)):
             return

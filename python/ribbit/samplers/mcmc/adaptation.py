@@ -1,8 +1,7 @@
-"""Warmup: step size by dual averaging, diagonal mass in windows; every chain on its own.
+"""Warmup: step size by dual averaging, diagonal mass in windows; every chain on its own."""
 
-The sums live on the host as float64 (one number per chain), the running variances where the
-positions are. Everything is part of the state, so that a warmup can be cut and resumed bit-exactly.
-"""
+# The sums live on the host as float64, the running variances with the positions. Everything is part
+# of the state, so that a warmup can be interrupted and resumed with the same bits.
 
 from __future__ import annotations
 
@@ -32,25 +31,11 @@ _SEARCH_LAYER = 1
 
 @functools.lru_cache(maxsize=32)
 def windows(warmup: int) -> tuple[int, frozenset[int]]:
-    """Windows of the mass adaptation, Stan's schedule.
-
-    A fast start of 75 transitions, slow windows of 25, 50, 100, ... and a fast end of 50; a short
-    warmup scales the three to 15, 75 and 10 %. Under 20 transitions there are no windows. Unlike
-    Stan's, no window is shorter than the first: between 151 and 174 transitions one takes all.
-
-    Parameters
-    ----------
-    warmup : int
-        Transitions of warmup in all.
-
-    Returns
-    -------
-    first : int
-        The transition from which positions are collected.
-    ends : frozenset of int
-        Counts of done transitions at which a window closes: the mass is set from its positions and
-        the collection starts again.
-    """
+    """Return the transition from which positions are collected, and when windows close."""
+    # Stan's schedule: a fast start of 75 transitions, slow windows of 25, 50, 100, ... and a fast
+    # end of 50; a short warmup scales the three to 15, 75 and 10 %. Under 20 there are no windows.
+    # Unlike Stan's, no window is shorter than the first: between 151 and 174 transitions one takes
+    # all.
     if warmup < 20:
         return warmup, frozenset()
     start, base, end = 75, 25, 50
@@ -74,34 +59,18 @@ def windows(warmup: int) -> tuple[int, frozenset[int]]:
 
 def reasonable_step_size(
     density: Density,
-    position: Array,
+    position: Array,  # (C, P); terms (C, M), grad (C, P)
     terms: Array,
     grad: Array,
-    inverse_mass: Array | None,
+    inverse_mass: Array | None,  # (P,) or (C, P) or None
     *,
-    start: float,
+    start: float,  # first step size tried; a small one keeps foreign code away from wild positions
     seed: int,
     step: int,
     chains: npt.NDArray[np.uint32],
     guard: InterruptGuard | None,
 ) -> HostArray:
-    """Find where one leapfrog step is accepted about half the time (paper's algorithm 4).
-
-    Parameters
-    ----------
-    density : Density
-    position, terms, grad : (C, P), (C, M), (C, P) array
-    inverse_mass : (P,) or (C, P) array or None
-    start : float
-        First step size tried; a small one keeps foreign code away from wild positions.
-    seed, step, chains
-        Address of the momenta.
-    guard : InterruptGuard or None
-
-    Returns
-    -------
-    (C,) float64 array
-    """
+    """Return step sizes (C,) accepted half the time (Hoffman and Gelman 2014, algorithm 4)."""
     xp, count = density.xp, chains.shape[0]
     p0 = random_numbers.normal(
         xp,

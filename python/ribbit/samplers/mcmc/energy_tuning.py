@@ -1,8 +1,7 @@
-"""Warmup of MCLMC: the step by the variance of the energy errors, scales, and a direction's length.
+"""Warmup of MCLMC: step by the variance of energy errors, scales, and decoherence length."""
 
-Every chain on its own, and by the numbers of its steps alone: warmup is cut into blocks that end at
-fixed steps, so that no chunk of a run, resumed or not, changes anything.
-"""
+# Every chain on its own, and by the numbers of its steps alone: warmup is divided into blocks that
+# end at fixed steps, so that neither chunks nor resuming change a bit.
 
 from __future__ import annotations
 
@@ -57,16 +56,9 @@ _LOST = 100.0  # wanted squares that a step that is not finite counts as: one in
 
 @dataclasses.dataclass(frozen=True)
 class Scales:
-    """What a start knows of a target: the size of its parameters.
+    """What a start knows of a target: the size of its parameters."""
 
-    Attributes
-    ----------
-    size : float
-        Root mean square of the prior's sds, 1 where the target has none or coordinates are
-        whitened.
-    dim : int
-    """
-
+    # root mean square of the prior's sds, 1 where the target has none or coordinates are whitened
     size: float
     dim: int
 
@@ -92,14 +84,12 @@ class Scales:
 
 
 def variances_of(dim: int, last: float = 0.02) -> tuple[float, float]:
-    """Return the variances (0.5, last), times (1250 / P)^2 where there are more parameters.
-
-    Normals whose variances are each off by a small share b are together P b^2 / 4 nats off, and b
-    goes with the cube root of the energy variance per parameter: that asks for P^(-3/2). And where
-    few rows narrow few of many directions, these hardly count in a mean over P, but are the ones
-    whose steps are too long. With P^(-3/2) LeNet-5 on 100 digits did not come in from its prior,
-    with P^-2 it does.
-    """
+    """Return the variances (0.5, last), times (1250 / P)^2 where there are more parameters."""
+    # Normals whose variances are each off by a small share b are together P b^2 / 4 nats off, and b
+    # goes with the cube root of the energy variance per parameter: that asks for P^(-3/2). And
+    # where few rows narrow few of many directions, these hardly count in a mean over P, but are the
+    # ones whose steps are too long. With P^(-3/2) LeNet-5 on 100 digits did not come in from its
+    # prior, with P^-2 it does.
     share = min(1.0, (_WIDE / dim) ** 2)
     return 0.5 * share, last * share
 
@@ -128,30 +118,20 @@ def spread_of(variance: Array, inverse_mass: Array | None, xp: Any) -> HostArray
 
 
 class EnergyTuning:
-    """Step size, length and mass of unadjusted MCLMC.
-
-    Parameters
-    ----------
-    density : Density
-    variance : (float, float)
-        Of the energy error of a step, per parameter, at the beginning and at the end of warmup.
-    step_size, length : float or None
-        None: adapted.
-    mass : {"adapt", "layers", "inputs"} or None
-        What scales come from: the variances of positions, the gradients of each layer, or of its
-        inputs; None: they are fixed.
-    step_limit : float or None
-        Of steps that are found, in lengths, once these are found.
-    """
+    """Step size, length and mass of unadjusted MCLMC."""
 
     def __init__(
         self,
         density: Density,
         *,
+        # of the energy error of a step, per parameter, at the beginning and at the end of warmup
         variance: tuple[float, float],
-        step_size: float | None,
+        step_size: float | None,  # None: adapted
         length: float | None,
+        # what scales come from: the variances of positions, the gradients of each layer, or of its
+        # inputs; None: they are fixed
         mass: str | None,
+        # of steps that are found, in lengths, once these are found
         step_limit: float | None = None,
     ) -> None:
         self._density, self._variance, self._step_limit = density, variance, step_limit
@@ -315,11 +295,9 @@ class EnergyTuning:
         *,
         renews: bool,
     ) -> tuple[Array, Array | None, HostArray, HostArray | None]:
-        """Return inverse mass, mixing, spread in their coordinates, and how much longer a step is.
-
-        variance: (C, P) of a window's positions. mass: (C, P) by the arrays. Where nothing is
-        renewed, of a state that has matrices.
-        """
+        """Return inverse mass, mixing, spread in their coordinates, and a step's growth."""
+        # variance: (C, P) of a window's positions; mass: (C, P) by the arrays. If nothing is
+        # renewed, the state's matrices remain.
         inputs, dtype = self.inputs, state.position.dtype
         assert inputs is not None
         chains, dim = state.position.shape

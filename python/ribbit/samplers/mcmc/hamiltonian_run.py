@@ -1,9 +1,8 @@
-"""Many transitions of HMC in one native call, with the adaptation of warmup between them.
+"""Many transitions of HMC in one native call, with the adaptation of warmup between them."""
 
-Around a transition of a small network Python takes as long as the transition; a run of them gives
-the same states and statistics, bit for bit. Shapes: C chains, P parameters, K transitions that are
-told of.
-"""
+# Around a transition of a small network Python takes as long as the transition; a run of them gives
+# the same states and statistics, bit for bit. Shapes: C chains, P parameters, K transitions that
+# are told of.
 
 from __future__ import annotations
 
@@ -40,21 +39,9 @@ def advance_together(
     seconds: float,
     guard: InterruptGuard | None,
 ) -> tuple[State, dict[str, Array]]:
-    """Make the transitions up to the last of `stops`, all of warmup or none.
-
-    After `seconds` the call ends at the next of `stops`: K of them are told of.
-
-    Parameters
-    ----------
-    kept : (C, S, Q) array or None
-        To be filled with the positions there, Q parameters of a kept draw each.
-
-    Returns
-    -------
-    state : State
-    info : dict of (C, K) arrays
-        Statistics of the transitions at the first K of the S `stops`.
-    """
+    """Make the transitions up to the last of `stops` (S,); return state and statistics (C, K)."""
+    # All of warmup or none. After `seconds` the call ends at the next of `stops`. kept (C, S, Q):
+    # filled with Q parameters of each kept draw.
     count = int(stops[-1]) - state.step
     dual = None if state.adaptation is None else state.adaptation.dual
     rule = tuning.rule(state.warmup)

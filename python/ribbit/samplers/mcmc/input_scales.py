@@ -1,16 +1,13 @@
-"""One matrix for the inputs of each layer, from where a chain goes and its gradients.
+"""One matrix for the inputs of each layer, from where a chain goes and its gradients."""
 
-Inputs of a layer go together: units of a tanh layer see the same rows, and the mean of a unit goes
-with its bias. In coordinates in which they do not the step is limited by no single direction.
-
-With V the second moment of a block's positions about their mean and R that of its gradients, both
-the mean over its units, the matrix is M = S S, the geometric mean of V and the inverse of R, of all
-matrices the one whose whitened coordinates S^-1 (positions) come nearest to a standard normal, by
-the distance between gradients (Seyboldt, Carlson and Carpenter 2026). Of a Gaussian whose units are
-alike that is their covariance.
-
-Shapes: C chains, P parameters, B blocks of a inputs and b units, M the sum of a^2 over blocks.
-"""
+# Inputs of a layer go together: units of a tanh layer see the same rows, and the mean of a unit
+# goes with its bias. In coordinates in which they do not the step is limited by no single
+# direction. With V the second moment of a block's positions about their mean and R that of its
+# gradients, both the mean over its units, the matrix is M = S S, the geometric mean of V and the
+# inverse of R, of all matrices the one whose whitened coordinates S^-1 (positions) come nearest to
+# a standard normal, by the distance between gradients (Seyboldt, Carlson and Carpenter 2026). Of a
+# Gaussian whose units are alike that is their covariance. Shapes: C chains, P parameters, B blocks
+# of a inputs and b units, M the sum of a^2 over blocks.
 
 from __future__ import annotations
 
@@ -36,36 +33,16 @@ _DOUBT = 50.0  # vectors by which a moment is drawn to a multiple of the identit
 
 
 class Whitening(NamedTuple):
-    """Coordinates z of positions: theta = scale times the mixed z.
+    """Coordinates z of positions: theta = scale times the mixed z."""
 
-    Attributes
-    ----------
-    inverse_mass : (C, P)
-        Squares of the scales; of a block's parameters all the same.
-    mixing : (C, M)
-        Symmetric matrices whose squares have a mean diagonal of 1.
-    spread : (C,)
-        Root of the sum of the variances of a window's positions in these coordinates.
-    """
-
-    inverse_mass: HostArray
-    mixing: HostArray
+    inverse_mass: HostArray  # (C, P): squares of the scales; of a block's parameters all the same
+    mixing: HostArray  # (C, M): symmetric matrices whose squares have a mean diagonal of 1
+    # (C,): root of the sum of the variances of a window's positions in these coordinates
     spread: HostArray
 
 
 class InputScales:
-    """Matrices of the blocks of a target.
-
-    Parameters
-    ----------
-    density : Density
-        Of a target with ``parameter_blocks``; see :class:`ribbit.protocols.LogDensity`.
-
-    Raises
-    ------
-    ValueError
-        If these are no ascending blocks of its parameters.
-    """
+    """Matrices of the blocks of a target."""
 
     def __init__(self, density: Density) -> None:
         self.blocks = blocks_of(density)
@@ -109,10 +86,7 @@ class InputScales:
             )
 
     def check_scales(self, inverse_mass: Array | None, chains: int) -> None:
-        """Raise ValueError for scales beside which matrices are not what a state's are.
-
-        The two commute, as a step takes them to, where scales are the same within each block.
-        """
+        """Raise ValueError for scales that do not commute with matrices: unequal in a block."""
         fits = False
         if inverse_mass is not None and inverse_mass.ndim == 2 and len(inverse_mass) == chains:
             ends = [(first, first + a * b) for first, a, b in self.blocks.tolist()]
@@ -139,11 +113,8 @@ class InputScales:
     def whitening(
         self, found: InputProducts, variance: HostArray, inverse_mass: HostArray
     ) -> Whitening:
-        """Return what a window has found, beside scales of arrays.
-
-        variance : (C, P) of the window's positions. inverse_mass : (C, P) as `LayerScales` has it,
-        which stays for what lies in no block, and where a block's moments say nothing.
-        """
+        """Return what a window with variances (C, P) has found, beside scales of arrays (C, P)."""
+        # Scales of arrays stay for what lies in no block, and if a block's moments say nothing.
         scales, squares = inverse_mass.copy(), variance / inverse_mass
         mixing = self.identity(len(scales))
         for (first, a, b), at in zip(self.blocks.tolist(), self._places(), strict=True):
@@ -188,10 +159,8 @@ class InputScales:
         before: tuple[HostArray, HostArray],
         after: tuple[HostArray, HostArray],
     ) -> HostArray:
-        """Return by how much (C,) a step of new coordinates is longer than of old, at most.
-
-        Each: inverse mass (C, P) and mixing (C, M).
-        """
+        """Return by how much (C,) a step of new coordinates is longer than of old, at most."""
+        # Each: inverse mass (C, P) and mixing (C, M).
         ratio = np.sqrt(after[0] / before[0])
         for (first, a, b), at in zip(self.blocks.tolist(), self._places(), strict=True):
             old, new = (one[1][:, at].reshape(-1, a, a) for one in (before, after))

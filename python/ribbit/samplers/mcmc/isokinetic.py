@@ -1,7 +1,6 @@
-"""Microcanonical dynamics: a target's own native steps, or a loop over its gradient.
+"""Microcanonical dynamics: a target's own native steps, or a loop over its gradient."""
 
-The formulas are those of ``core/isokinetic_hd.h``. Shapes: C chains, P parameters, n steps.
-"""
+# The formulas are those of ``core/isokinetic_hd.h``. Shapes: C chains, P parameters, n steps.
 
 from __future__ import annotations
 
@@ -37,36 +36,18 @@ GRADIENTS = {name: len(drifts) for name, (_, drifts) in _SCHEMES.items()}
 
 
 class Path(NamedTuple):
-    """Where chains are, and after steps what the steps were.
+    """Where chains are, and after steps what the steps were."""
 
-    Attributes
-    ----------
-    position, velocity, grad : (C, P) array
-        The velocity's length does not matter.
-    terms : (C, M) float64 array
-        Of the log density at the position.
-    energy : (C,) float64 NumPy array
-        What the kicks gained in all.
-    errors : (C, n) float64 NumPy array
-        Energy error of each step, NaN where it was not finite.
-    """
-
-    position: Array
+    position: Array  # (C, P): the velocity's length does not matter
     velocity: Array
     grad: Array
-    terms: Array
-    energy: HostArray
-    errors: HostArray
+    terms: Array  # (C, M) float64: of the log density at the position
+    energy: HostArray  # (C,) float64: what the kicks gained in all
+    errors: HostArray  # (C, n) float64: energy error of each step, NaN where it was not finite
 
 
 class Dynamics:
-    """Steps of a target, native where it has them.
-
-    Parameters
-    ----------
-    density : Density
-    integrator : {"leapfrog", "mclachlan"}
-    """
+    """Steps of a target, native where it has them."""
 
     def __init__(self, density: Density, integrator: str) -> None:
         self._density, self.integrator = density, integrator
@@ -88,11 +69,9 @@ class Dynamics:
         guard: InterruptGuard | None,
         mixing: Array | None = None,
     ) -> Path:
-        """Make `num_steps` (C,) steps of each chain.
-
-        Noise of step i has the address (seed, refresh, first_step + i, chain). A step that is not
-        finite is undone and turned round where `turns`; else the chain ends there.
-        """
+        """Make `num_steps` (C,) steps of each chain."""
+        # Noise of step i has the counter (seed, refresh, first_step + i, chain). A step that is not
+        # finite is undone and turned round if `turns`; else the chain ends there.
         scale = None if inverse_mass is None else self._density.xp.sqrt(inverse_mass)
         options: dict[str, Any] = {
             "seed": seed,
@@ -224,10 +203,7 @@ class _Scaling(NamedTuple):
     mixing: Array | None
 
     def of(self, values: Array) -> Array:
-        """Multiply (C, P); of gradients and of directions the same, since matrices are symmetric.
-
-        Blocks are of NumPy arrays alone.
-        """
+        """Multiply gradients or directions (C, P); matrices are symmetric, of NumPy arrays."""
         if self.mixing is not None and self.blocks is not None:
             values, at = values.copy(), 0
             for first, a, b in self.blocks.tolist():
@@ -246,10 +222,8 @@ def refresh_level(step_size: float, length: float, dim: int) -> float:
 
 
 def kick(gg: float, gu: float, uu: float, step: float, dim: int) -> tuple[float, float, float]:
-    """Share of the gradient and of the old direction in the new one, and what the kick gained.
-
-    gg, gu, uu: |g|^2, g.u and |u|^2; the direction that comes out has unit length.
-    """
+    """Return shares of gradient and old direction in the new one, and what the kick gained."""
+    # gg, gu, uu: |g|^2, g.u and |u|^2; the direction that comes out has unit length.
     if not math.isfinite(gg) or not math.isfinite(gu):
         return math.nan, math.nan, math.nan
     size, norm = math.sqrt(uu), math.sqrt(gg)

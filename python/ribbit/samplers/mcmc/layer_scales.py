@@ -1,20 +1,17 @@
-"""One scale for each array of a network's parameters, from where a chain goes and its gradients.
+"""One scale for each array of a network's parameters, from where a chain goes and its gradients."""
 
-The mean square of a component of the gradient over the posterior is the mean curvature in its
-direction (Fisher's identity, where the density falls to 0 at its ends). Weights of one layer have
-about the same, those of different layers do not: that of the last layer is often a hundred times
-that of the others, and one step for all is then as small as the last layer needs it.
-
-With v the mean variance of an array's positions and r^2 the mean square of its gradients the scale
-s by which it is divided is s^4 = v / r^2: of all scales those come nearest to a standard normal, by
-the distance between gradients (Seyboldt, Carlson and Carpenter 2026, for each parameter by itself).
-Of a Gaussian that is its sd. Scales nearer to 1 / r make longer steps, of which more is bias. One
-scale for each parameter (tried as 1 / r and as its power 3/4) follows units that take each other's
-place, and is out of date before long: energy errors of single chains then had variances of hundreds
-per parameter, where a tenth was wanted. A layer's scale stays.
-
-Shapes: C chains, P parameters, K arrays.
-"""
+# The mean square of a component of the gradient over the posterior is the mean curvature in its
+# direction (Fisher's identity, where the density falls to 0 at its ends). Weights of one layer have
+# about the same, those of different layers do not: that of the last layer is often a hundred times
+# that of the others, and one step for all is then as small as the last layer needs it. With v the
+# mean variance of an array's positions and r^2 the mean square of its gradients the scale s by
+# which it is divided is s^4 = v / r^2: of all scales those come nearest to a standard normal, by
+# the distance between gradients (Seyboldt, Carlson and Carpenter 2026, for each parameter by
+# itself). Of a Gaussian that is its sd. Scales nearer to 1 / r make longer steps, of which more is
+# bias. One scale for each parameter (tried as 1 / r and as its power 3/4) follows units that take
+# each other's place, and is out of date before long: energy errors of single chains then had
+# variances of hundreds per parameter, where a tenth was wanted. A layer's scale stays. Shapes: C
+# chains, P parameters, K arrays.
 
 from __future__ import annotations
 
@@ -49,18 +46,7 @@ _FLOOR = 0.05
 
 
 class LayerScales:
-    """Inverse mass of chains, the same within each array of parameters.
-
-    Parameters
-    ----------
-    density : Density
-        Of a target with ``parameter_groups``; see :class:`ribbit.protocols.LogDensity`.
-
-    Raises
-    ------
-    ValueError
-        If these do not ascend from 0, or not below P.
-    """
+    """Inverse mass of chains, the same within each array of parameters."""
 
     def __init__(self, density: Density) -> None:
         starts = np.asarray(density.target.parameter_groups, np.int64)
@@ -97,10 +83,8 @@ class LayerScales:
         return GradientSquares(before.sums + means, before.count + 1)
 
     def inverse_mass(self, xp: ModuleType, variance: Array, found: GradientSquares) -> HostArray:
-        """Return s^2 (C, P) of the variances (C, P) of positions and the squares of gradients.
-
-        NaN where these say nothing, such as those of a chain that has not moved.
-        """
+        """Return s^2 (C, P) of the variances (C, P) of positions and the squares of gradients."""
+        # NaN if these say nothing, such as those of a chain that has not moved.
         squares = self._doubted(found.sums / found.count, self._sizes * float(found.count))
         spread = to_host(self._means(xp, variance))
         known = np.isfinite(squares) & (squares > 0.0) & np.isfinite(spread) & (spread > 0.0)
@@ -123,12 +107,10 @@ class LayerScales:
 def scales_of(
     density: Density, matrix: Array | str | None, *, auto: bool
 ) -> tuple[str | None, Array | None]:
-    """Return where scales come from, "given" for an array, and what is fixed of them.
-
-    auto: whether "auto" may be "layers" or "inputs": nobody has stated a step or a length in
-    coordinates of his own. Adjusted chains of NumPyro's small network need 15 % more gradients with
-    "layers".
-    """
+    """Return where scales come from, "given" for an array, and what is fixed of them."""
+    # auto: whether "auto" may be "layers" or "inputs", because no step or length is stated in other
+    # coordinates. Adjusted chains of NumPyro's small network need 15 % more gradients with
+    # "layers".
     name, has_layers = "inverse_mass_matrix", LayerScales.fit(density.target)
     if isinstance(matrix, str):
         checks.choice("MCLMC", name, matrix, ("auto", "prior", "adapt", "layers", "inputs"))

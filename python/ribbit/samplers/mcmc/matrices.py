@@ -1,12 +1,9 @@
-"""Roots, inverses and norms of small matrices, without BLAS and LAPACK.
+"""Roots, inverses and norms of small matrices, without BLAS and LAPACK."""
 
-These choose their kernels, and with them the order of sums, by the processor and the number of
-threads: scales that went through them would have other bits on other machines. Here are sums in
-loops of `numpy.einsum`, the four operations and square roots alone, as many for each chain whatever
-the chains beside it.
-
-Shapes: C chains, a x a.
-"""
+# These choose their kernels, and with them the order of sums, by the processor and the number of
+# threads: scales that went through them would have other bits on other machines. Here are sums in
+# loops of `numpy.einsum`, the four operations and square roots alone, as many for each chain
+# whatever the chains beside it. Shapes: C chains, a x a.
 
 from __future__ import annotations
 
@@ -48,11 +45,9 @@ def inverse(matrix: HostArray) -> HostArray:
 
 
 def roots(matrix: HostArray) -> tuple[HostArray, HostArray]:
-    """Return the roots of positive matrices (C, a, a), and their inverses.
-
-    Newton's iteration for both together, without inverses (Higham 2008, Functions of Matrices,
-    equation 6.35), of matrices whose trace is 1.
-    """
+    """Return the roots of positive matrices (C, a, a), and their inverses."""
+    # Newton's iteration for both together, without inverses (Higham 2008, Functions of Matrices,
+    # equation 6.35), of matrices whose trace is 1.
     one = np.eye(matrix.shape[1])
     trace = np.trace(matrix, axis1=1, axis2=2)[:, None, None]
     root, over = matrix / trace, np.repeat(one[None], len(matrix), axis=0)
@@ -69,10 +64,9 @@ def roots(matrix: HostArray) -> tuple[HostArray, HostArray]:
 
 
 def stretch(matrix: HostArray) -> HostArray:
-    """Return by how much (C,) matrices (C, a, a) stretch a vector at most.
-
-    The mean of the eigenvalues of the product with its transpose, weighted by a high power of them.
-    """
+    """Return by how much (C,) matrices (C, a, a) stretch a vector at most."""
+    # The mean of the eigenvalues of the product with its transpose, weighted by a high power of
+    # them.
     squares = np.einsum("cji,cjk->cik", matrix, matrix)
     power = squares
     for _ in range(_SQUARINGS):

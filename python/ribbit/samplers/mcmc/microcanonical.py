@@ -1,7 +1,4 @@
-"""Transitions of MCLMC: one step without an accept step, or a trajectory with one.
-
-Both have the methods that :class:`ribbit.MCLMC` hands on to.
-"""
+"""Transitions of MCLMC: one step without an accept step, or a trajectory with one."""
 
 from __future__ import annotations
 
@@ -66,14 +63,7 @@ def fresh_velocity(
 
 
 class Unadjusted:
-    """A step of the dynamics is a step of the sampler; nothing is rejected.
-
-    Parameters
-    ----------
-    density : Density
-    dynamics : Dynamics
-    tuning : EnergyTuning
-    """
+    """A step of the dynamics is a step of the sampler; nothing is rejected."""
 
     statistics: ClassVar[dict[str, str]] = {
         "lp": "float64",
@@ -178,19 +168,7 @@ class Unadjusted:
 
 
 class Adjusted:
-    """A trajectory of random length along a fresh direction, accepted by its energy error.
-
-    Parameters
-    ----------
-    density : Density
-    dynamics : Dynamics
-    tuning : EnergyTuning
-        What is fixed and what is adapted; its variance is not looked at.
-    target_accept : float
-    max_steps : int
-    threshold : float
-        A larger energy error flags a transition as diverging.
-    """
+    """A trajectory of random length along a fresh direction, accepted by its energy error."""
 
     statistics: ClassVar[dict[str, str]] = {
         "lp": "float64",
@@ -211,11 +189,11 @@ class Adjusted:
         self,
         density: Density,
         dynamics: Dynamics,
-        tuning: EnergyTuning,
+        tuning: EnergyTuning,  # what is fixed and what is adapted; its variance is not looked at
         *,
         target_accept: float,
         max_steps: int,
-        threshold: float,
+        threshold: float,  # a larger energy error flags a transition as diverging
     ) -> None:
         self._density, self._dynamics, self.tuning = density, dynamics, tuning
         self._target_accept, self._max_steps = target_accept, max_steps
@@ -380,10 +358,8 @@ class Adjusted:
         return state
 
     def _warn_unmoving(self, state: MicrocanonicalState) -> None:
-        """Warn of steps that move nothing in this dtype: warmup takes them for too large.
-
-        Their energy errors are rounding, and grow with the length of a trajectory alone.
-        """
+        """Warn of steps that move nothing in this dtype: warmup takes them for too large."""
+        # Their energy errors are rounding, and grow with the length of a trajectory alone.
         xp, step = self._density.xp, state.step_size
         scale = 1.0 if state.inverse_mass is None else float(xp.max(state.inverse_mass)) ** 0.5
         least = np.finfo(self._density.dtype).eps * float(xp.max(xp.abs(state.position)))

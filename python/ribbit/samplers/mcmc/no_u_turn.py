@@ -1,11 +1,9 @@
-"""A no-U-turn transition from gradients alone: the native one's law and random numbers.
+"""A no-U-turn transition from gradients alone: the native one's law and random numbers."""
 
-All chains of a batch make the same leapfrog step of the same doubling at the same time, each on its
-own side of its trajectory. A chain whose tree has ended leaves the batch. What decides lies on the
-host, vectors lie where the positions are.
-
-Shapes: C chains, A of them still growing, P parameters, M terms.
-"""
+# All chains of a batch make the same leapfrog step of the same doubling at the same time, each on
+# its own side of its trajectory. A chain whose tree has ended leaves the batch. What decides lies
+# on the host, vectors lie where the positions are. Shapes: C chains, A of them still growing, P
+# parameters, M terms.
 
 from __future__ import annotations
 
@@ -72,13 +70,7 @@ def _uniform(layer: int, count: int, place: dict[str, Any]) -> HostArray:
 
 
 class _Growth:
-    """The trees of a batch.
-
-    Attributes
-    ----------
-    rows : (A,) int array
-        Which chains still grow.
-    """
+    """The trees of a batch."""
 
     def __init__(
         self,
@@ -94,7 +86,7 @@ class _Growth:
         self._density, self._guard = density, guard
         self._xp: ModuleType = density.xp
         count = position.shape[0]
-        self.rows = np.arange(count)
+        self.rows = np.arange(count)  # (A,) int: which chains still grow
         kinetic = to_host(transitions.kinetic_energy(self._xp, momentum, inverse_mass))
         # Of the library of the positions, and of the host; by row.
         self._far: dict[str, Array] = {
@@ -135,10 +127,7 @@ class _Growth:
         accepts: HostArray,
         threshold: float,
     ) -> None:
-        """Add as many states as the trees have; logs of uniforms (A, 2^depth) and (A,).
-
-        Phases: which end grows; its leapfrog steps; what is drawn; the whole tree.
-        """
+        """Add as many states as the trees have; logs of uniforms (A, 2^depth) and (A,)."""
         xp, far, host = self._xp, self._far, self._host
         host["forward"], host["accepts"], host["leaves"] = forward, accepts, leaves
         host["added"] = np.full(forward.shape[0], -np.inf)

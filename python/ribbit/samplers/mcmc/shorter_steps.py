@@ -1,7 +1,6 @@
-"""The bias of unadjusted steps, found by shorter ones from where the chains are.
+"""The bias of unadjusted steps, found by shorter ones from where the chains are."""
 
-Shapes: C chains, M terms of the log density.
-"""
+# Shapes: C chains, M terms of the log density.
 
 from __future__ import annotations
 
@@ -35,18 +34,11 @@ _LEAST, _UNIT = 1_000, 100  # short steps: fewer say nothing; as long a way has 
 
 
 class Way(NamedTuple):
-    """Chains on a way from their last positions.
+    """Chains on a way from their last positions."""
 
-    Attributes
-    ----------
-    terms : (C, n, M) float64 array
-        After each of n equal parts of the second half of the way.
-    gradients : int
-        Of all chains, on all of the way.
-    """
-
+    # (C, n, M) float64: after each of n equal parts of the second half of the way
     terms: npt.NDArray[np.float64]
-    gradients: int
+    gradients: int  # of all chains, on all of the way
 
 
 def state_of(draws: Any) -> MicrocanonicalState:
@@ -101,12 +93,10 @@ def discretization_bias(
     set_by: str,
     progress: ProgressOption,
 ) -> DiscretizationBias:
-    """Compare `num_steps` steps of a tenth the size with as long a way of the chains' own.
-
-    The error of a law that is sampled with steps of size e is of order e^2, so that the difference
-    is 1 - 1/100 of the bias. Both ways begin at the same positions, which takes out what differs
-    between the modes of the chains.
-    """
+    """Compare `num_steps` steps of a tenth the size with as long a way of the chains' own."""
+    # The error of a law that is sampled with steps of size e is of order e^2, so that the
+    # difference is 1 - 1/100 of the bias. Both ways begin at the same positions, which takes out
+    # what differs between the modes of the chains.
     check_progress(_NAME, progress)
     own_steps = num_steps // _SHORTER
     reporter = Progress(

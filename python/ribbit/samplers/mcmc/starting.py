@@ -27,13 +27,7 @@ def evaluate_start(
     chains: npt.NDArray[np.uint32],
     guard: InterruptGuard | None,
 ) -> tuple[Array, Array, Array]:
-    """Return terms (C, M), gradient (C, P) and log density (C,) at the starts (C, P).
-
-    Raises
-    ------
-    ValueError
-        For what is not finite; the text names the chain, and the parameter where it is known.
-    """
+    """Return terms (C, M), gradient (C, P) and log density (C,) at the starts (C, P)."""
     _finite(function, "position", chains, to_host(position))
     terms, grad = density.terms_and_grad(position, guard)
     with errstate(density.xp):
@@ -50,12 +44,11 @@ def evaluate_start(
 
 
 class Evaluated:
-    """The states at which a sampler knows its density: all that it made and that are still there.
+    """The states at which a sampler knows its density: all that it made and that still exist."""
 
-    A state is known by its position, terms and gradient, the arrays themselves: one that was read
-    from a file, or got another position, is not. Of arrays that cannot be referred to weakly those
-    of the last state alone are kept.
-    """
+    # A state is known by its position, terms and gradient, the arrays themselves: one that was read
+    # from a file, or got another position, is not. Of arrays that cannot be referred to weakly
+    # those of the last state alone are kept.
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Callable[[], Any], ...]] = {}
@@ -87,10 +80,7 @@ def _arrays_of(state: Any) -> tuple[Any, ...]:
 def evaluate_again(
     function: str, density: Density, state: State, guard: InterruptGuard | None
 ) -> dict[str, Array]:
-    """Return terms, grad and logdensity of a state that another sampler made, or that was read.
-
-    On the same target the same bits come out.
-    """
+    """Return terms, grad and logdensity of a state of another sampler or file; same bits."""
     terms, grad = density.terms_and_grad(state.position, guard)
     with errstate(density.xp):
         logdensity = total(terms)

@@ -38,22 +38,7 @@ _MOST, _MEAN_BY_DEFAULT = 100_000, 1024
 
 
 class Tuning:
-    """Checked options, and the fields of a :class:`State` that follow from them.
-
-    Parameters are those of :class:`ribbit.HMC`, and the name of the sampler for messages.
-
-    Attributes
-    ----------
-    step_size : () or (C,) float64 array or None
-        None: "auto".
-    length, num_steps : float, int or None
-        Trajectory length or leapfrog steps; one of them is None.
-    inverse_mass : (P,) array or None
-        The fixed one; None for the identity and for "adapt".
-    adapts_mass : bool
-    randomize_length : bool
-        Whether the leapfrog steps of a transition vary around L.
-    """
+    """Checked options, and the fields of a :class:`State` that follow from them."""
 
     def __init__(
         self,
@@ -71,6 +56,7 @@ class Tuning:
         self._density = density
         self._function = function
         self.target_accept = checks.fraction(function, "target_accept", target_accept)
+        # () or (C,) float64; None: "auto"
         self.step_size = hmc_options.step_size(step_size, function)
         nothing_given = (
             self.step_size is None and trajectory_length is None and num_leapfrog_steps is None
@@ -81,8 +67,10 @@ class Tuning:
         self.max_steps = checks.integer(
             "HMC", "max_num_leapfrog_steps", max_num_leapfrog_steps, minimum=1, maximum=2**62
         )
+        # whether the leapfrog steps of a transition vary around L
         self.randomize_length = checks.boolean("HMC", "randomize_length", randomize_length)
         self.adapts_mass = isinstance(inverse_mass_matrix, str) and inverse_mass_matrix == "adapt"
+        # (P,) or None: the fixed one; None for the identity and for "adapt"
         self.inverse_mass = hmc_options.inverse_mass(density, inverse_mass_matrix, function)
         self.length, self.num_steps = hmc_options.trajectory(
             density,
@@ -122,10 +110,8 @@ class Tuning:
         return np.minimum(steps, self.max_steps).astype(np.int64), capped
 
     def settled(self, warmup: int) -> int | None:
-        """Step from which trajectories have their full length, by a step size that is found.
-
-        At half of a short warmup at the soonest. None: the steps of a trajectory are given.
-        """
+        """Step from which trajectories have their full length, by a step size that is found."""
+        # At half of a short warmup at the soonest. None: the steps of a trajectory are given.
         if self.step_size is not None or self.length is None or warmup < 2:
             return None
         return max(int(np.ceil(warmup - _left(warmup))), warmup // 2)
@@ -182,10 +168,8 @@ class Tuning:
         *,
         settles: bool = True,
     ) -> State:
-        """Adaptation after a transition of warmup; the only place that waits for a device.
-
-        settles: whether `steps_of` chose the trajectories, which are brief at first.
-        """
+        """Adapt after a transition of warmup; the only place that waits for a device."""
+        # settles: whether `steps_of` chose the trajectories, which are brief at first.
         xp, done = self._density.xp, state.step
         assert state.adaptation is not None
         dual, welford = state.adaptation.dual, state.adaptation.welford
@@ -224,10 +208,8 @@ class Tuning:
         return dataclasses.replace(state, **changes)
 
     def rule(self, warmup: int) -> dict[str, Any]:
-        """Return what `steps_of` and `adapt` do, for the core: options of its `hamiltonian_run`.
-
-        Of fixed masses and lengths.
-        """
+        """Return what `steps_of` and `adapt` do, for the core's `hamiltonian_run`."""
+        # Of fixed masses and lengths.
         brief = self.step_size is None
         return {
             "randomize_length": self.randomize_length,

@@ -1,7 +1,4 @@
-"""Steps along stochastic gradients of a target without native steps.
-
-The formulas are those of :class:`ribbit.samplers.sgmcmc.rule.Rule`.
-"""
+"""Steps along stochastic gradients of a target without native steps, by the formulas of `Rule`."""
 
 from __future__ import annotations
 
@@ -37,10 +34,8 @@ def python_steps(
     previous: float,
     guard: InterruptGuard | None,
 ) -> tuple[Any, npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Make the steps of native code from gradients alone.
-
-    previous: the step size of the step before; a change moves the velocity by its root.
-    """
+    """Make the steps of native code from gradients alone."""
+    # previous: the step size of the step before; a change moves the velocity by its root.
     xp = density.xp
     theta = state.position
     first: Array = state.first_moment

@@ -1,14 +1,12 @@
-"""Which step size keeps the energy of all rows: short pilot runs before a run with "auto".
+"""Which step size keeps the energy of all rows: short pilot runs before a run with "auto"."""
 
-Chains of the pilot's own, 4 or, where P < 500, more, descend by Adam from ``target.init``. Chains
-that stay behind go on from the positions of others. Then they try step sizes from large to small,
-each compared by the energy of all rows, U = minus the log density. In
-equilibrium the mean of U lies P/2 above its minimum for a Gaussian, so an excess of x P/2 means
-variances that are too large by the share x on average. The first step size whose excess is at most
-2 % of P/2 is taken. The pilot depends on the target, the options and
-the seed alone, not on the chains of the run, nor on where they start.
-Shapes: C chains, P parameters, M batches.
-"""
+# Chains of the pilot's own, 4 or, where P < 500, more, descend by Adam from ``target.init``. Chains
+# that stay behind go on from the positions of others. Then they try step sizes from large to small,
+# each compared by the energy of all rows, U = minus the log density. In equilibrium the mean of U
+# lies P/2 above its minimum for a Gaussian, so an excess of x P/2 means variances that are too
+# large by the share x on average. The first step size whose excess is at most 2 % of P/2 is taken.
+# The pilot depends on the target, the options and the seed alone, not on the chains of the run, nor
+# on where they start. Shapes: C chains, P parameters, M batches.
 
 from __future__ import annotations
 
@@ -51,18 +49,7 @@ _LOOKS = 10  # at the energy, in the second half of a stretch
 
 
 class StepPilot:
-    """Finds a step size for a rule, batch size and target; called with a seed.
-
-    Parameters
-    ----------
-    function : str
-        Name of the sampler, for errors.
-    density : Density
-    rule : Rule
-    batch_size : int or None
-    scale : (P,) array, optional
-        Of the kinetic rule.
-    """
+    """Finds a step size for a rule, batch size and target; called with a seed."""
 
     def __init__(
         self,
@@ -71,7 +58,7 @@ class StepPilot:
         rule: Rule,
         *,
         batch_size: int | None,
-        scale: Array | None = None,
+        scale: Array | None = None,  # (P,): of the kinetic rule
     ) -> None:
         self.function, self.density, self.rule = function, density, rule
         self.batch_size, self.scale = batch_size, scale
@@ -79,13 +66,7 @@ class StepPilot:
         self._found: dict[int, tuple[float, str]] = {}
 
     def __call__(self, seed: int, guard: InterruptGuard | None) -> tuple[float, str]:
-        """Return the step size of a seed, and a line that says how it was found.
-
-        Raises
-        ------
-        ValueError
-            When the target gives no start, or no step size is small enough.
-        """
+        """Return the step size of a seed, and a line that says how it was found."""
         found = self._found.get(seed)
         if found is None:
             search = _Search(self, seed, guard)
@@ -117,12 +98,10 @@ class _Search:
         self._start = self._descend()
 
     def kinetic(self) -> tuple[float, str]:
-        """Judge steps by how fast the total energy grows where no friction takes it away.
-
-        Friction a takes away a (2 K - P), K the kinetic energy; where minibatches bring in q per
-        unit of time the balance is an excess of q / 2a in the mean kinetic and potential energy.
-        Exact dynamics keep the energy wherever they start: no equilibrium is needed.
-        """
+        """Judge steps by how fast the total energy grows where no friction takes it away."""
+        # Friction a takes away a (2 K - P), K the kinetic energy; where minibatches bring in q per
+        # unit of time the balance is an excess of q / 2a in the mean kinetic and potential energy.
+        # Exact dynamics keep the energy wherever they start: no equilibrium is needed.
         h, state, moved = 0.5, self._start, False
         while h > _SMALLEST:
             still = dataclasses.replace(self._rule, friction=0.0, noisy=False)
@@ -157,12 +136,10 @@ class _Search:
         raise self._nothing()
 
     def overdamped(self) -> tuple[float, str]:
-        """Judge steps by the mean energy under a quarter of the step, between two stretches of it.
-
-        Before and after, so that a chain on its way cancels to first order. A stretch is 200 steps,
-        or the time in which friction forgets a velocity 20 times; that of the quarter four of them;
-        first halves are not looked at.
-        """
+        """Judge steps by the mean energy under a quarter of the step, between two of it."""
+        # Before and after, so that a chain on its way cancels to first order. A stretch is 200
+        # steps, or the time in which friction forgets a velocity 20 times; that of the quarter four
+        # of them; first halves are not looked at.
         sd = getattr(self._density.target, "prior_sd", None)
         eps = 1.0 if sd is None else float(np.mean(np.minimum(to_host(sd), 1e3) ** 2.0))
         rate = self._rule.friction if self._rule.kind == "friction" else 1.0

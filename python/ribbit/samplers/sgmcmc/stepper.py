@@ -1,9 +1,8 @@
-"""Steps along stochastic gradients: what SGLD, SGHMC and the optimisers share.
+"""Steps along stochastic gradients: what SGLD, SGHMC and the optimisers share."""
 
-A step s of chain c uses batch s mod M of epoch s div M, M = ceil(N / batch size), whose
-sizes differ by one row at most, and noise with the address (seed, s, c): chains, threads and
-restarts change nothing. BAOAB's epochs have 2 M steps, through their batches and back.
-"""
+# Step s of chain c uses batch s mod M of epoch s div M, M = ceil(N / batch size), whose sizes
+# differ by one row at most, and noise with the counter (seed, s, c): chains, threads and restarts
+# change nothing. BAOAB's epochs have 2 M steps, through their batches and back.
 
 from __future__ import annotations
 
@@ -57,24 +56,7 @@ _NO_TRIAL = 1_000  # steps of a warmup that is meant: shorter ones are not warne
 
 
 class Stepper:
-    """A target, a rule, a batch size and a schedule.
-
-    Parameters
-    ----------
-    function : str
-        Name of the sampler, for errors.
-    density : Density
-    rule : Rule
-    step_size : float or "auto"
-        "auto": found by the attribute `pilot`, for every seed; a state carries it.
-    batch_size : int or None
-        None: all rows at every step.
-    schedule : Schedule or None
-    track_lp : bool
-        Evaluate the log density on all rows after every call.
-    scale : (P,) array, optional
-        Kinetic: of whitened positions.
-    """
+    """A target, a rule, a batch size and a schedule."""
 
     def __init__(
         self,
@@ -82,11 +64,12 @@ class Stepper:
         density: Density,
         rule: Rule,
         *,
+        # "auto": found by the attribute `pilot`, for every seed; a state carries it
         step_size: float | str,
-        batch_size: int | None,
+        batch_size: int | None,  # None: all rows at every step
         schedule: schedules.Schedule | None,
-        track_lp: bool = False,
-        scale: Array | None = None,
+        track_lp: bool = False,  # evaluate the log density on all rows after every call
+        scale: Array | None = None,  # (P,): kinetic: of whitened positions
     ) -> None:
         self.function, self.density, self.rule, self.scale = function, density, rule, scale
         self.step_size: float | None = None
@@ -254,13 +237,7 @@ class Stepper:
     def advance(
         self, state: StochasticState, num_steps: int, guard: InterruptGuard | None
     ) -> tuple[StochasticState, dict[str, Array]]:
-        """Make `num_steps` steps of all chains.
-
-        Raises
-        ------
-        NonFiniteError
-            When a parameter is not finite any more; carries the last finite state.
-        """
+        """Make `num_steps` steps of all chains."""
         while num_steps > _AT_ONCE:
             state, _ = self.advance(state, _AT_ONCE, guard)
             num_steps -= _AT_ONCE
@@ -326,10 +303,8 @@ class Stepper:
         kept: npt.NDArray[Any],
         guard: InterruptGuard | None,
     ) -> tuple[StochasticState, dict[str, Array]] | None:
-        """Make the steps of `advance` up to the last of `stops` (K,), all after warmup.
-
-        Fills kept (C, K, P) with positions there; None where a parameter is not finite any more.
-        """
+        """Make the steps of `advance` up to the last of `stops` (K,), all after warmup."""
+        # Fills kept (C, K, P) with positions there; None if a parameter is not finite any more.
         made = stops - state.step  # up to each of them
         num_steps = int(made[-1])
         eps, noise = self._sizes(state, num_steps)
