@@ -1,7 +1,6 @@
-"""A log density written in JAX as a target: one compiled call for all chains.
+"""A log density written in JAX as a target: one compiled call for all chains."""
 
-Shapes: C chains, P = dim parameters.
-"""
+# Shapes: C chains, P = dim parameters.
 
 from __future__ import annotations
 
@@ -199,11 +198,8 @@ class JaxDensity:
 
 
 def _leapfrog(both: Callable[[Any], tuple[Any, Any]], dtype: Any) -> Callable[..., Any]:
-    """Trajectories of arrays (C, P): position, momentum, log density (C,) and gradient at the end.
-
-    Log densities have `dtype`. Chains whose own number of steps is over stay where they are while
-    others go on.
-    """
+    """Return trajectories of (C, P): position, momentum, log density (C,) and gradient."""
+    # Chains whose own number of steps is over stay where they are while others go on.
 
     def run(q: Any, p: Any, grad: Any, step_size: Any, num_steps: Any, mass: Any) -> Any:
         h = step_size[:, None]

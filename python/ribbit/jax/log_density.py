@@ -1,8 +1,7 @@
-"""A posterior's native log density as a primitive of JAX.
+"""A posterior's native log density as a primitive of JAX."""
 
-XLA calls the core's handler (``cpp/cpu/density/xla_handler.h``) without Python: the program holds a
-number by which the handler finds the density. Shapes: P = dim parameters, ... any batch axes.
-"""
+# XLA calls the core's handler (``cpp/cpu/density/xla_handler.h``) without Python: the program holds
+# a number by which the handler finds the density. Shapes: P = dim parameters, ... any batch axes.
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""What the regressor and the classifier share: the parameters, the fit, the predictions.
+"""What the regressor and the classifier share: the parameters, the fit, the predictions."""
 
-Shapes: N rows, D columns, K outputs.
-"""
+# Shapes: N rows, D columns, K outputs.
 
 from __future__ import annotations
 
@@ -203,10 +202,7 @@ class BNN(BaseEstimator):
         outputs: int,
         likelihood: Likelihood,
     ) -> None:
-        """Fit to rows (N, D), (N,) or (N, K) and weights as :meth:`_counted` gives them.
-
-        Phases: the target; draws; their outcome.
-        """
+        """Fit to rows (N, D), targets (N,) or (N, K) and weights of `_counted`."""
         plan = self._plan(name)
         network = self._network(name, x.shape[1], outputs)
         prior = self._prior(name, network)
@@ -242,10 +238,8 @@ class BNN(BaseEstimator):
         return self.draws_.predict(x)
 
     def _weights(self, name: str, x: Any, sample_weight: Any, of_class: Any = None) -> Any:
-        """Return checked weights (N,) of rows, times those of their class, or None.
-
-        Rows that rounding loses next to others, in float32 too, weigh 0.
-        """
+        """Return checked weights (N,) of rows, times those of their class, or None."""
+        # Rows that rounding loses next to others, in float32 too, weigh 0.
         if sample_weight is None and of_class is None:
             return None
         weights = np.ones(len(x))
@@ -278,10 +272,8 @@ class BNN(BaseEstimator):
         return np.where(columns.counted(weights) & (single > 0), weights, 0.0)
 
     def _counted(self, name: str, x: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
-        """Return rows in an order of their own and their weights, None where copies state them.
-
-        Warns of cells that are far out, by the numbers of the rows as they came.
-        """
+        """Return rows in an order of their own, and weights or None if copies state them."""
+        # Warns of cells that are far out, by the numbers of the rows as they came.
         titles = getattr(self, "feature_names_in_", None)
         for what, array in (("X", x), ("y", y)):
             if array.dtype.kind == "f":  # no labels

@@ -1,7 +1,6 @@
-"""From a posterior to draws: every method with the budget that an estimator takes by default.
+"""From a posterior to draws: every method with the budget that an estimator takes by default."""
 
-Shapes: N rows, C chains, D draws.
-"""
+# Shapes: N rows, C chains, D draws.
 
 from __future__ import annotations
 
@@ -168,23 +167,7 @@ def learns_scales(method: str) -> bool:
 
 
 def run(plan: Plan, target: Posterior, x: Any, y: Any, seed: int) -> tuple[Draws, Any]:
-    """Return draws, and for a fit what they are drawn from, else None.
-
-    Parameters
-    ----------
-    plan : Plan
-        Checked.
-    target : Posterior
-    x, y : array
-        Its rows, in the user's units.
-    seed : int
-        64-bit key.
-
-    Raises
-    ------
-    ValueError
-        Where a run of chains ended before its first draw.
-    """
+    """Return draws, and for a fit what they are drawn from, else None."""
     if plan.method in CHAINS:
         draws = _sampled(plan, CHAINS[plan.method], target, seed)
         _require_draws(plan, draws)
@@ -197,13 +180,7 @@ def run(plan: Plan, target: Posterior, x: Any, y: Any, seed: int) -> tuple[Draws
 
 
 def _require_draws(plan: Plan, draws: Draws) -> None:
-    """Raise where the time was over before there was a draw, or Ctrl-C came.
-
-    Raises
-    ------
-    ValueError
-        It says how far warmup has come, and how long a one fits into half of the time.
-    """
+    """Raise, with what to do next, if the time was over or Ctrl-C came before there was a draw."""
     state = draws.state
     if draws.positions.shape[1]:
         return
@@ -333,10 +310,8 @@ def _foretell(plan: Plan, how: Chains, target: Posterior, seed: int) -> None:
 
 
 def _thin(plan: Plan, how: Chains, target: Posterior) -> int | None:
-    """Return steps from a draw to the next; None is what the sampler has without.
-
-    As many as make an equal work: where steps cost little, predicting with their draws does not.
-    """
+    """Return steps from a draw to the next, None for the sampler's default."""
+    # As many as make an equal work: where steps cost little, predicting with their draws does not.
     if plan.thin is not None or how.work is None or plan.options.get("adjusted"):
         return how.thin if plan.thin is None else plan.thin
     return min(max(how.work // (target.num_rows * target.dim), _OFTEN), _SELDOM)

@@ -1,7 +1,6 @@
-"""Tables as they come from a user: columns that are no numbers, an order of rows, their weights.
+"""Tables as they come from a user: columns that are no numbers, an order of rows, their weights."""
 
-Shapes: N rows, D columns, J columns of y.
-"""
+# Shapes: N rows, D columns, J columns of y.
 
 from __future__ import annotations
 
@@ -66,10 +65,7 @@ def target(function: str, y: Any, *, numeric: bool) -> None:
 
 
 def _columns(table: Any) -> Iterator[tuple[str, npt.NDArray[Any]]]:
-    """Yield title and values (N,) of the columns of a frame or array; "" is the title of a vector.
-
-    Yields nothing for other values, for which scikit-learn raises.
-    """
+    """Yield title and values (N,) of the columns of a frame or array; "" titles a vector."""
     try:
         names = getattr(table, "columns", None)
         if names is not None:
@@ -91,10 +87,7 @@ def _columns(table: Any) -> Iterator[tuple[str, npt.NDArray[Any]]]:
 
 
 def _fault(values: npt.NDArray[Any], *, numeric: bool) -> tuple[int, str] | None:
-    """Return row and text of the first value that is missing or infinite ("NaN" or "inf").
-
-    With `numeric` also of a value that is no number.
-    """
+    """Return row and text of the first missing or infinite value; `numeric`: or text."""
     if values.size == 0:
         return None
     if values.dtype.kind == "f":
@@ -131,14 +124,7 @@ def _is_time(value: Any) -> bool:
 
 
 def numbers(function: str, name: str, value: Any) -> None:
-    """Raise for what scikit-learn would read as numbers in silence: texts, times, masked values.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Naming the argument. Also for a column of times, which some libraries turn into
-        nanoseconds.
-    """
+    """Raise for what scikit-learn would read as numbers in silence: texts, times, masked values."""
     checks.unmasked(function, name, value)
     if isinstance(value, np.ndarray):
         checks.own_memory(function, name, value)
@@ -168,11 +154,9 @@ def ordered(
 
 
 def copies(weights: npt.NDArray[Any]) -> npt.NDArray[np.int64] | None:
-    """Return how often rows (N,) are copied to have small whole weights, None for other weights.
-
-    Copies have the bits of the rows that were repeated by hand, which no weighted sum has; they
-    cost as many rows more.
-    """
+    """Return how often rows (N,) are copied to have small whole weights, None for other weights."""
+    # Copies have the bits of rows repeated by hand, which no weighted sum has; they cost as many
+    # rows more.
     if weights.sum() > _MOST * len(weights) or (weights != np.floor(weights)).any():
         return None
     return weights.astype(np.int64)

@@ -1,7 +1,6 @@
-"""Modules that our layers cover, as one of our models.
+"""Modules that our layers cover, as one of our models."""
 
-Shapes: P parameters, n rows; images (n, C, H, W) in torch, (n, H, W, C) here.
-"""
+# Shapes: P parameters, n rows; images (n, C, H, W) in torch, (n, H, W, C) here.
 
 from __future__ import annotations
 
@@ -26,26 +25,14 @@ __all__ = ["Compiled", "compile_module", "native_prior", "to_state"]
 
 @dataclass(frozen=True)
 class Compiled:
-    """A module as one of our models.
-
-    Attributes
-    ----------
-    model : Model
-    names : tuple of str
-        The module's names of the model's arrays, in flat order.
-    trained : (P,) array
-        The module's own weights.
-    dropping : tuple of bool
-        Of each Dropout layer of the model, whether the module had it in training mode.
-    buffers : dict of str to tensor
-        What the module's state dict has in addition.
-    """
+    """A module as one of our models."""
 
     model: Model
-    names: tuple[str, ...]
-    trained: FloatArray
+    names: tuple[str, ...]  # the module's names of the model's arrays, in flat order
+    trained: FloatArray  # (P,): the module's own weights
+    # of each Dropout layer of the model, whether the module had it in training mode
     dropping: tuple[bool, ...]
-    buffers: dict[str, torch.Tensor]
+    buffers: dict[str, torch.Tensor]  # what the module's state dict has in addition
 
 
 def _shape(x: torch.Tensor) -> tuple[int, ...]:
@@ -57,15 +44,7 @@ def _shape(x: torch.Tensor) -> tuple[int, ...]:
 def compile_module(
     module: nn.Module, x: torch.Tensor, dtype: np.dtype[Any], dropping: frozenset[str]
 ) -> Compiled:
-    """Return a module as a model, checked on rows x (n, ...) against the module's own outputs.
-
-    dropping: names of Dropout layers in training mode.
-
-    Raises
-    ------
-    NotCovered
-        Where a layer has no like here, or outputs differ.
-    """
+    """Return a module as a model, checked on rows x (n, ...) against the module's own outputs."""
     if any(not p.requires_grad for p in module.parameters()):
         raise NotCovered("some of its parameters are fixed (requires_grad=False)")
     every = [p for _, p in module.named_parameters(remove_duplicate=False)]
@@ -113,13 +92,7 @@ def to_state(compiled: Compiled, theta: FloatArray) -> dict[str, torch.Tensor]:
 
 
 def native_prior(prior: PriorLike, compiled: Compiled) -> PriorLike:
-    """Return a prior whose patterns are of the module's names as one of the model's.
-
-    Raises
-    ------
-    NotCovered
-        For means as arrays, which have torch's order of axes.
-    """
+    """Return a prior whose patterns are of the module's names as one of the model's."""
     patterns = patterns_of(prior)
     for one in patterns.values():
         mean = getattr(one, "mean", 0.0)

@@ -1,7 +1,6 @@
-"""Rows of data for a PyTorch module: tensors, arrays, a Dataset or a DataLoader, read by row.
+"""Rows of data for a PyTorch module: tensors, arrays, a Dataset or a DataLoader, read by row."""
 
-Shapes: N rows, n rows of a batch.
-"""
+# Shapes: N rows, n rows of a batch.
 
 from __future__ import annotations
 
@@ -37,13 +36,7 @@ _SEEN = 16  # rows that are read twice, to see whether they stay as they are
 
 
 def tensor(function: str, name: str, value: Any, dtype: torch.dtype) -> torch.Tensor:
-    """Return values on the host, detached: floats in `dtype`, whole numbers as they are.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For what is no dense array of real numbers with values, or not finite.
-    """
+    """Return finite values on the host, detached: floats in `dtype`, whole numbers as they are."""
     if not isinstance(value, torch.Tensor):
         array = checks.numeric(function, name, value)
         value = torch.from_numpy(array.astype(_native(array.dtype), order="C", subok=False))
@@ -75,32 +68,17 @@ def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 class Rows:
-    """N rows (x, y), in memory or read from a Dataset whenever they are asked for.
+    """N rows (x, y), in memory or read from a Dataset whenever they are asked for."""
 
-    Parameters
-    ----------
-    take : function of an int64 array (n,) or None
-        Returns x (n, ...) and y (n, ...) as tensors on the host; None: all rows, in memory alone.
-    num_rows : int
-    batch_size : int or None
-        Batch size of the DataLoader.
-    fingerprint : str
-        Says which data they are.
-
-    Attributes
-    ----------
-    columns : tuple or None
-        Names of the columns of x, if it was a frame.
-    """
-
-    columns: tuple[str | int, ...] | None = None
+    columns: tuple[str | int, ...] | None = None  # names of the columns of x, if it was a frame
 
     def __init__(
         self,
+        # returns x (n, ...) and y (n, ...) as tensors on the host; None: all rows, in memory alone
         take: Callable[[npt.NDArray[np.int64]], tuple[torch.Tensor, torch.Tensor]],
         num_rows: int,
-        batch_size: int | None,
-        fingerprint: str,
+        batch_size: int | None,  # batch size of the DataLoader
+        fingerprint: str,  # says which data they are
     ) -> None:
         self.take, self.num_rows = take, num_rows
         self.batch_size, self.fingerprint = batch_size, fingerprint
@@ -166,13 +144,7 @@ def _pair(function: str, batch: Any, dtype: torch.dtype) -> tuple[torch.Tensor, 
 
 
 def read(function: str, data: Any, dtype: torch.dtype, *, in_memory: bool) -> Rows:
-    """Return the rows of `data`: a pair of tensors or arrays, a Dataset or a DataLoader.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For anything else, among it an IterableDataset, whose rows cannot be chosen.
-    """
+    """Return the rows of `data`: a pair of tensors or arrays, a Dataset or a DataLoader."""
     size = None
     collate: Any = torch.utils.data.default_collate
     workers, given = 0, data

@@ -1,7 +1,6 @@
-"""The log density of a PyTorch module on data, by torch's gradients, as samplers want it.
+"""The log density of a PyTorch module on data, by torch's gradients, as samplers want it."""
 
-Shapes: C chains, P parameters, N rows, n rows of a batch, K outputs.
-"""
+# Shapes: C chains, P parameters, N rows, n rows of a batch, K outputs.
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Log likelihoods of a module and their gradients, by chunks of rows and all chains at once.
+"""Log likelihoods of a module and their gradients, by chunks of rows and all chains at once."""
 
-Shapes: C chains, P parameters, N rows, n rows of a batch, K outputs.
-"""
+# Shapes: C chains, P parameters, N rows, n rows of a batch, K outputs.
 
 from __future__ import annotations
 
@@ -50,10 +49,8 @@ def quiet() -> Iterator[None]:
 def called(
     module: torch.nn.Module, arrays: dict[str, torch.Tensor], x: torch.Tensor, *, writes: bool
 ) -> Any:
-    """Return what a module gives of x under other arrays; what it works on in place are copies.
-
-    writes: whether it changes its parameters or buffers.
-    """
+    """Return what a module gives of x under other arrays; what it works on in place are copies."""
+    # writes: whether it changes its parameters or buffers.
     if writes:
         arrays = {name: array.clone() for name, array in (*module.named_buffers(), *arrays.items())}
     return functional_call(module, arrays, (x.clone(),))
@@ -176,10 +173,8 @@ class Evaluation(TorchSteps):
     def _sums(
         self, theta: FloatArray, rows: npt.NDArray[np.int64] | None, *, gradient: bool
     ) -> tuple[Array64, FloatArray]:
-        """Log likelihood (C,) of rows, all of them where None, and its gradient (C, P).
-
-        In chunks of rows whose sizes depend on the number of rows alone.
-        """
+        """Return the log likelihood (C,) of `rows`, None for all, and its gradient (C, P)."""
+        # In chunks of rows whose sizes depend on the number of rows alone.
         count = self.num_rows if rows is None else rows.shape[-1]
         values = np.zeros(len(theta))
         grad = np.zeros_like(theta)

@@ -1,7 +1,6 @@
-"""Log likelihoods of rows as torch functions: those of `ribbit.likelihoods`, and losses.
+"""Log likelihoods of rows as torch functions: those of `ribbit.likelihoods`, and losses."""
 
-Shapes: n rows, K outputs, J columns of y; everything float64.
-"""
+# Shapes: n rows, K outputs, J columns of y; everything float64.
 
 from __future__ import annotations
 
@@ -87,13 +86,7 @@ def _normal(residual: torch.Tensor, log_sd: torch.Tensor) -> torch.Tensor:
 
 
 def of_loss(function: str, loss: Any) -> Likelihood | Callable[..., Any]:
-    """Return the likelihood that a loss of torch stands for, or the callable itself.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For a loss that says nothing of the noise, or with options that make it no likelihood.
-    """
+    """Return the likelihood that a loss of torch stands for, or the callable itself."""
     nn = torch.nn
     if isinstance(loss, Likelihood):
         return likelihoods.check(function, loss)

@@ -1,7 +1,6 @@
-"""Outputs that are probabilities or rates already, where a likelihood takes logits or logarithms.
+"""Outputs that are probabilities or rates, where a likelihood takes logits or logarithms."""
 
-Shapes: n rows, P parameters, K outputs.
-"""
+# Shapes: n rows, P parameters, K outputs.
 
 from __future__ import annotations
 
@@ -82,10 +81,8 @@ _RANGES: dict[type[Likelihood], tuple[tuple[Any, float, float, str, str], ...]] 
 
 
 def warn_of_link(function: str, target: Any, likelihood: Likelihood, x: torch.Tensor) -> None:
-    """Warn of a network that applies what its likelihood applies: softmax, sigmoid, exp.
-
-    Its outputs at drawn weights and rows x (n, ...) tell, whatever the code of the network is.
-    """
+    """Warn of a network that applies what its likelihood applies: softmax, sigmoid, exp."""
+    # Its outputs at drawn weights and rows x (n, ...) tell, whatever the code of the network is.
     rules = list(_RANGES.get(type(likelihood), ()))
     lowest, highest = np.inf, -np.inf
     for number in range(_DRAWS):

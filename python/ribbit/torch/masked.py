@@ -1,7 +1,6 @@
-"""Posteriors of a module under random masks of its Dropout layers (MC dropout).
+"""Posteriors of a module under random masks of its Dropout layers (MC dropout)."""
 
-Shapes: S draws, C chains, P parameters, N rows, K outputs, L layers.
-"""
+# Shapes: S draws, C chains, P parameters, N rows, K outputs, L layers.
 
 from __future__ import annotations
 
@@ -29,16 +28,10 @@ _LAYERS = 64  # of masks in one call, at most: chain c has the layers from 64 c 
 
 
 class MaskedModule(ModulePredictive):
-    """A posterior of a module's weights under random masks (Gal and Ghahramani 2016).
+    """A posterior of a module's weights under random masks (Gal and Ghahramani 2016)."""
 
-    Which units are dropped has an address: seed, step, chain, number of the Dropout layer's call,
-    row of the data and unit. Chains are run one after another.
-
-    Attributes
-    ----------
-    rates : numpy.ndarray
-        Rate of each Dropout layer, (L,).
-    """
+    # A mask has the counter (seed, step, chain, number of the Dropout layer's call, row, unit).
+    # Chains are run one after another.
 
     learns_rates: ClassVar[bool] = False
     _masked = True
@@ -58,7 +51,7 @@ class MaskedModule(ModulePredictive):
             masks = found[0].address, tuple(part.rate for part in found)
         self._address = masks[0]
         self._at: dict[str, int] | None = None  # of the chain that is computed
-        self.rates: Array64 = np.array(masks[1])
+        self.rates: Array64 = np.array(masks[1])  # rate of each Dropout layer, (L,)
         self.num_weights = self.dim
 
     @property

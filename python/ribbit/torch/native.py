@@ -1,7 +1,6 @@
-"""Modules that our layers cover, as posteriors of the native core.
+"""Modules that our layers cover, as posteriors of the native core."""
 
-Shapes: P parameters, N rows; images (N, C, H, W) in torch, (N, H, W, C) here.
-"""
+# Shapes: P parameters, N rows; images (N, C, H, W) in torch, (N, H, W, C) here.
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""A target's log density inside torch: an autograd function, and an operator for graphs.
+"""A target's log density inside torch: an autograd function, and an operator for graphs."""
 
-Code that runs goes through an ``autograd.Function``, which costs a third less and which the
-transforms of ``torch.func`` know; what traces (``torch.compile``, ``make_fx``) meets the operator
-``ribbit::log_density``. Shapes: C chains, P parameters.
-"""
+# Code that runs goes through an ``autograd.Function``, which costs a third less and which the
+# transforms of ``torch.func`` know; what traces (``torch.compile``, ``make_fx``) meets the operator
+# ``ribbit::log_density``. Shapes: C chains, P parameters.
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Parameters of a module as one flat vector, and their prior in native code.
+"""Parameters of a module as one flat vector, and their prior in native code."""
 
-Shapes: P parameters, C chains.
-"""
+# Shapes: P parameters, C chains.
 
 from __future__ import annotations
 
@@ -35,30 +34,14 @@ _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)  # what a padding of 0 under N(0, 
 
 @dataclass(frozen=True)
 class ModuleParameter:
-    """One array of a module in the flat vector.
-
-    Attributes
-    ----------
-    name : str
-        As in ``module.named_parameters()``.
-    shape : tuple of int
-        In torch's order of axes.
-    offset : int
-        Place of its first number.
-    fan_in : int
-        Numbers behind one output: the product of all axes but the first; 1 of a vector.
-    is_weight : bool
-        Whether a start draws it (two axes or more).
-    initial : float or None
-        Where other arrays start; None: where the module has them.
-    """
+    """One array of a module in the flat vector."""
 
     name: str
-    shape: tuple[int, ...]
-    offset: int
-    fan_in: int
-    is_weight: bool
-    initial: float | None
+    shape: tuple[int, ...]  # in torch's order of axes
+    offset: int  # place of its first number
+    fan_in: int  # numbers behind one output: the product of all axes but the first; 1 of a vector
+    is_weight: bool  # whether a start draws it (two axes or more)
+    initial: float | None  # where other arrays start; None: where the module has them
 
     @property
     def size(self) -> int:
@@ -113,18 +96,11 @@ def dtype_of(function: str, module: torch.nn.Module, dtype: npt.DTypeLike | None
 
 
 class NativePrior:
-    """The log prior of a flat vector and its gradient, by the formulas of the core.
+    """The log prior of a flat vector and its gradient, by the formulas of the core."""
 
-    The core evaluates priors with a network. Here that is one dense layer of about P weights whose
-    single row is 0: its outputs and the likelihood's gradient are exactly 0, whatever the weights.
-
-    Parameters
-    ----------
-    table : PriorTable
-    dtype : numpy dtype
-    temperature : float
-        Divides the gradient.
-    """
+    # The core evaluates priors with a network. Here that is one dense layer of about P weights
+    # whose single row is 0: its outputs and the likelihood's gradient are exactly 0, whatever the
+    # weights.
 
     def __init__(self, table: PriorTable, dtype: np.dtype[Any], temperature: float) -> None:
         self._arguments = table, dtype, temperature

@@ -1,7 +1,6 @@
-"""Predictions of a PyTorch module for parameter draws.
+"""Predictions of a PyTorch module for parameter draws."""
 
-Shapes: S draws, P parameters, N rows, K outputs, J columns of y.
-"""
+# Shapes: S draws, P parameters, N rows, K outputs, J columns of y.
 
 from __future__ import annotations
 
@@ -159,10 +158,7 @@ class ModulePredictive(ModuleDensity):
 
 
 class DrawnWeights:
-    """Predictions of independent normal weights, drawn while they are used.
-
-    Draw s is row s of ``MeanField(mean, scale).sample``.
-    """
+    """Predictions of normal weights; draw s is row s of ``MeanField(mean, scale).sample``."""
 
     numbered: ClassVar[bool] = True
 

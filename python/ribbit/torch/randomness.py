@@ -21,10 +21,7 @@ def _states(devices: list[int]) -> list[Any]:
 
 @contextlib.contextmanager
 def watched(device: torch.device | None = None) -> Iterator[Callable[[], bool]]:
-    """Give a function that tells whether the code inside drew from a generator of the process.
-
-    The states of the generators are restored afterwards.
-    """
+    """Yield a function that tells whether the code inside drew from a global generator."""
     devices = [device.index or 0] if device is not None and device.type == "cuda" else []
     numbers, python = np.random.get_state(), random.getstate()  # noqa: NPY002
     with torch.random.fork_rng(devices=devices):

@@ -1,7 +1,6 @@
-"""Many steps of a target that torch computes: minibatch steps, and those of a mean-field Gaussian.
+"""Many steps of a target of torch: minibatch steps, and those of a mean-field Gaussian."""
 
-Shapes: C chains, P parameters, n rows of a batch.
-"""
+# Shapes: C chains, P parameters, n rows of a batch.
 
 from __future__ import annotations
 
@@ -110,13 +109,7 @@ class TorchSteps:
         adapt_until: int,
         interrupt: Any = None,
     ) -> tuple[FloatArray, FloatArray | None, FloatArray | None, npt.NDArray[np.int64], Array64]:
-        """Make stochastic-gradient steps of every chain; see `protocols.NativeSteps`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For an unknown rule, or a missing moment of the rule.
-        """
+        """Make stochastic-gradient steps of every chain; see `protocols.NativeSteps`."""
         name = f"{type(self).__name__}.advance"
         checks.choice(name, "rule", rule, RULES)
         position, _ = host_position(name, "position", position, self.dtype, self.dim)
@@ -201,16 +194,9 @@ class TorchSteps:
         epsilon: float,
         interrupt: Any = None,
     ) -> tuple[FloatArray, Array64, int, float]:
-        """Make steps of Adam on a mean-field Gaussian; see `protocols.VariationalDensity`.
-
-        Whole weight vectors are drawn (Blundell et al. 2015, section 3.2), the samples of a step in
-        one call.
-
-        Raises
-        ------
-        ValueError
-            For another estimator than "reparam", because noise per row needs the layers.
-        """
+        """Make steps of Adam on a mean-field Gaussian; see `protocols.VariationalDensity`."""
+        # Whole weight vectors are drawn (Blundell et al. 2015, section 3.2), the samples of a step
+        # in one call.
         if not isinstance(estimator, str) or estimator != "reparam":
             raise ValueError(
                 "[BBB] expected estimator='reparam' for a module that torch runs, got "
@@ -268,10 +254,8 @@ class TorchSteps:
         closed: bool,
         weight: float,
     ) -> tuple[Array64, Array64, Array64]:
-        """Gradients by mean and rho (P,) of a step's bound, and its record (3,).
-
-        The batch's log likelihood is not scaled to all rows: the KL term has the `weight`.
-        """
+        """Return gradients by mean and rho (P,) of a step's bound, and its record (3,)."""
+        # The batch's log likelihood is not scaled to all rows: the KL term has the `weight`.
         mean, rho = (arrays[k].astype(np.float64) for k in (0, 1))
         sd = np.logaddexp(0.0, rho)
         ids = np.arange(num_samples, dtype=np.uint32)

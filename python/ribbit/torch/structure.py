@@ -1,7 +1,6 @@
-"""Tell two modules with arrays of the same shapes apart, by their layers and their outputs.
+"""Tell two modules with arrays of the same shapes apart, by their layers and their outputs."""
 
-Shapes: n rows, P parameters.
-"""
+# Shapes: n rows, P parameters.
 
 from __future__ import annotations
 
@@ -26,10 +25,7 @@ _TOLERANCES = {"float64": 1e-6, "float32": 1e-3}
 def structure(
     module: torch.nn.Module, parameters: Sequence[ModuleParameter], writes: bool, x: torch.Tensor
 ) -> dict[str, Any]:
-    """Return the layers of a module, as text, and its outputs at weights and inputs that are fixed.
-
-    x: a row (1, ...) of which shape and dtype alone matter.
-    """
+    """Return the layers of a module, as text, and its outputs at fixed weights and inputs."""
     found: dict[str, Any] = {"layers": _layers(module)}
     for number in (torch.float64, torch.float32):
         try:
