@@ -17,19 +17,9 @@ _LONGEST = 86_400.0  # seconds between looks: sleeping has a limit
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Command line without the program's name.
-
-    Returns
-    -------
-    int
-        Exit code: 0 for success, 1 for a failed self-test, a missing package or an outcome that is
-        not the required one, 2 for bad usage or a summary that cannot be made, 130 after Ctrl-C.
-    """
+    """Run one command and return its exit code."""
+    # 0: success; 1: a failed self-test, a missing package or an unwanted outcome; 2: bad usage or a
+    # summary that cannot be made; 130: Ctrl-C.
     parser = argparse.ArgumentParser(
         prog="ribbit",
         description="Ribbit: a native sampler for Bayesian neural networks.",

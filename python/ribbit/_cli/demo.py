@@ -48,53 +48,19 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class DemoResult:
-    """What the demo found.
+    """What the demo found."""
 
-    Attributes
-    ----------
-    curve : Job
-        A curve with a gap in the data; predictions on a grid that reaches past the data.
-    buildings : Job
-        Heating load of buildings; predictions at the test rows.
-    scores : dict of (str, (float, float))
-        Figures on the test rows: of the network, and of linear regression.
-    picture : str
-        Path of the picture.
-    """
-
-    curve: Job
-    buildings: Job
+    curve: Job  # a curve with a gap in the data; predictions on a grid that reaches past the data
+    buildings: Job  # heating load of buildings; predictions at the test rows
+    # figures on the test rows: of the network, and of linear regression
     scores: dict[str, tuple[float, float]]
-    picture: str
+    picture: str  # path of the picture
 
 
 def run_demo(
     *, quick: bool = False, out: str | os.PathLike[str] = "ribbit-demo.png", seed: int = 0
 ) -> DemoResult:
-    """Sample two networks, print a table, and save a picture.
-
-    Parameters
-    ----------
-    quick : bool
-        Take fewer draws of the second network.
-    out : path
-        File of the picture; the suffix chooses the format.
-    seed : int
-        Seed of the chains. The data stay the same.
-
-    Returns
-    -------
-    DemoResult
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
-    OSError
-        If the picture cannot be written. This is found before the sampling.
-    ValueError
-        If `out` has an unknown suffix, `seed` is out of range, or Ctrl-C came before four draws.
-    """
+    """Sample two networks, print a table, and save a picture."""
     check_seed("run_demo", seed)
     path = os.fspath(out)
     _check_writable(path)

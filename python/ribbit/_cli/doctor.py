@@ -44,20 +44,11 @@ _KNOWN = (  # counter, key, answer: Random123's known answers for philox4x32-10
 
 @dataclass(frozen=True)
 class Check:
-    """Outcome of one check.
-
-    Attributes
-    ----------
-    name : str
-    passed : bool
-    detail : str
-        The figure and its bound, or the error.
-    seconds : float
-    """
+    """Outcome of one check."""
 
     name: str
     passed: bool
-    detail: str
+    detail: str  # the figure and its bound, or the error
     seconds: float
 
 
@@ -132,10 +123,8 @@ def check_leapfrog() -> tuple[bool, str]:
 
 
 def check_hmc() -> tuple[bool, str]:
-    """HMC finds the mean and standard deviation of a linear regression in closed form.
-
-    4 chains x 250 draws; the bounds, 0.25 sd and 25 %, are about 7 standard errors away.
-    """
+    """HMC finds the mean and standard deviation of a linear regression in closed form."""
+    # 4 chains x 250 draws; the bounds, 0.25 sd and 25 %, are about 7 standard errors away.
     from ribbit.samplers.mcmc.hmc import HMC
 
     x, noise = _normals(20, 3), 0.5

@@ -18,12 +18,7 @@ _CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")  # wheels; conda and source say
 
 
 def versions() -> dict[str, str]:
-    """Collect versions and facts about the machine, in the order in which they are shown.
-
-    Returns
-    -------
-    dict of str to str
-    """
+    """Collect versions and facts about the machine, in the order in which they are shown."""
     info = _core.build_info()
     rows = {
         "ribbit": _version("ribbit") or f"{info.get('version', 'unknown')} (not installed)",
@@ -47,10 +42,7 @@ def versions() -> dict[str, str]:
 
 
 def show_versions() -> None:
-    """Print versions and facts about the machine for a bug report.
-
-    ``python -m ribbit doctor`` prints the same with a self-test.
-    """
+    """Print versions and facts about the machine for a bug report."""
     rows = versions()
     width = max(map(len, rows))
     for name, value in rows.items():
@@ -97,10 +89,7 @@ def _processor() -> str:
 
 
 def device_status() -> str:
-    """Return what keeps kernels from running on a device, "" when nothing does.
-
-    What to mend first comes first: a driver, CuPy, its compiler, the device.
-    """
+    """Return what to mend first for kernels to run on a device, if anything."""
     lacks = [] if _driver() else ["no driver"]
     if _cupy() == "not installed":
         return "; ".join([*lacks, "no CuPy"])

@@ -336,10 +336,8 @@ def two_moons(
 
 
 def _random(function: str, n: int, seed: checks.Seed, *, normals: int) -> tuple[Array, Array]:
-    """Uniforms (n, 1) and normals (n, normals) by address: layer 0 and 1 of the purpose "dataset".
-
-    Every row has a counter of its own, so that a longer set begins with the shorter one.
-    """
+    """Return uniforms (n, 1) and normals (n, normals), streams 0 and 1 of "dataset"."""
+    # Every row has a counter of its own, so that a longer set begins with the shorter one.
     seed = checks.seed(function, seed)
     checks.memory(function, n * (normals + 4), np.float64, f"{n} rows")
     rows = np.arange(n, dtype=np.uint32)

@@ -1,9 +1,8 @@
-"""What the ranks of a group say to each other, whatever carries it.
+"""What the ranks of a group say to each other, whatever carries it."""
 
-Every step that ranks make together begins with a short message of one length from each to all: what
-is to be done, and whether a rank wants to stop or has failed. So a rank that fails between two
-steps is heard at the next one, and nobody waits for it.
-"""
+# Every step that ranks make together begins with a short message of one length from each to all:
+# what is to be done, and whether a rank wants to stop or has failed. So a rank that fails between
+# two steps is heard at the next one, and no rank waits for it.
 
 from __future__ import annotations
 

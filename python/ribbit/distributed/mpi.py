@@ -52,11 +52,9 @@ class _Mpi:
         )
 
     def _wait(self, request: Any) -> None:
-        """Wait for a request, and leave the core to others meanwhile.
-
-        MPI's own calls spin: where ranks or threads share cores, the one that waits keeps the one
-        that it waits for from running.
-        """
+        """Wait for a request, and leave the core to others meanwhile."""
+        # MPI's own calls spin: if ranks or threads share cores, the waiting one keeps the other
+        # from running.
         looks, begin = 0, 0.0
         while not request.Test():
             os.sched_yield()
