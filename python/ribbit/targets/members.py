@@ -12,7 +12,7 @@ _NAMES = (
     "noise_at noise_floor noise_scale noises normal_prior parameter_blocks parameter_groups "
     "precision_reference predictive predictive_moments prior_curvature prior_groups reduce "
     "rescaled residuals rows_per_chain shared_prior_sd subset subset_size term_names "
-    "terms_and_grad workspace_bytes"
+    "terms_and_grad"
 )
 _ENGINE = frozenset(_NAMES.split())
 
