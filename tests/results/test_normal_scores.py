@@ -4,8 +4,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from ribbit.results.convergence import _normal_scores
-from ribbit.results.normal_scores import lower_quantile
+from ribbit.results.convergence import _normal_scores, lower_quantile
 
 
 def test_quantiles_of_the_standard_library() -> None:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ribbit.results.counts import count_quantile, poisson_cdf
 from ribbit.results.mixtures import Normal, StudentT, mixture_quantile
+from ribbit.results.observations import count_quantile, poisson_cdf
 from ribbit.results.quantiles import sorted_quantile
 
 LEVELS = [0.0, 0.01, 0.05, 0.3, 0.5, 0.77, 0.95, 0.999, 1.0]

@@ -16,19 +16,31 @@ from ribbit._arrays import mixtures, random_numbers
 from ribbit._arrays.namespace import errstate, running_sum
 from ribbit.errors import DataError
 from ribbit.protocols import Array, PredictiveTerms
-from ribbit.results.counts import count_quantile, poisson_cdf
 from ribbit.results.mixtures import Law, Normal, StudentT, mixture_quantile
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["cdf", "components", "crps", "law_of", "picks", "quantiles", "sample"]
+__all__ = [
+    "cdf",
+    "components",
+    "count_quantile",
+    "crps",
+    "law_of",
+    "picks",
+    "poisson_cdf",
+    "quantiles",
+    "sample",
+]
 
 _PICK, _FIRST, _SECOND = (
     random_numbers.FIT_LAYERS[name] for name in ("picks", "noise", "second noise")
 )
 _MOST_NODES = 600  # of the integral of crps
 _BLOCK = 1 << 15  # values per pass: temporaries stay in cache
+_SUMMED = 40  # counts below are summed term by term
+_LARGEST = float(np.finfo(np.float64).max)  # an infinite rate is taken as this one
+_WIDE = 1e15  # larger numbers are bisected by their logarithms
 
 
 def law_of(terms: PredictiveTerms) -> Law:
@@ -192,3 +204,47 @@ def _blocks(mean: Array) -> list[slice]:
 def _wide(xp: ModuleType, width: Array) -> Array:
     """Widths that can be divided by."""
     return xp.where(width > 1e-150, width, 1e-150)
+
+
+def poisson_cdf(xp: ModuleType, count: Array, rate: Array) -> Array:
+    """Return P(y <= count) of a Poisson variable, counts >= -1, to an absolute error of 1e-6."""
+    # Below 40 a sum, to rounding; from there on the normal approximation of Peizer and Pratt (1968,
+    # JASA 63), off by at most 8e-7.
+    few = xp.clip(rate, 0.0, 700.0)  # exp(-700) is a float64; P(y < 40) is 0 beyond
+    term = xp.exp(-few)
+    total = xp.where(count >= 0.0, term, 0.0)
+    for j in range(1, _SUMMED):
+        term = term * few * (1.0 / j)
+        total = total + xp.where(count >= float(j), term, 0.0)
+    many = xp.clip(rate, 1.0, _LARGEST)
+    k = xp.clip(count, float(_SUMMED), None) + 0.0 * many
+    ratio = xp.clip((k + 0.5) / many, None, 1e100)  # whose square is finite
+    d = ratio - 1.0
+    near = xp.abs(d) < 1e-3
+    apart = xp.where(near, 1.0, d)
+    spread = 2.0 * (ratio * xp.log(ratio) - d) / (apart * apart)
+    spread = xp.where(near, 1.0 - d * (1.0 / 3.0 - d * (1.0 / 6.0 - d / 10.0)), spread)
+    z = (k + 2.0 / 3.0 - many + 0.02 / (k + 1.0)) * (spread / many) ** 0.5
+    value = xp.where(count < float(_SUMMED), total, Normal().cdf(xp, z))
+    return xp.clip(value, 0.0, 1.0)
+
+
+def count_quantile(xp: ModuleType, rate: Array, q: Array) -> Array:
+    """Return the smallest counts (R,) with P(y <= count) >= q (R,), mixtures of rates (R, S)."""
+    # Beyond 2**53 they are the next float64 numbers. They are infinite if that many rates are.
+    with errstate(xp):
+        rate = xp.clip(rate, 0.0, _LARGEST)
+        top = xp.max(rate, axis=-1)
+        low = xp.full_like(top, -1.0)
+        high = xp.clip(xp.ceil(top + 12.0 * top**0.5 + 60.0), None, _LARGEST)  # P(y > it) < 1e-17
+        while True:
+            middle = xp.floor(low + 0.5 * (high - low))
+            apart = (high > 2.0 * _WIDE) & (high > 4.0 * (low + 1.0))
+            middle = xp.where(apart, xp.floor(((low + 1.0) ** 0.5) * high**0.5), middle)
+            between = (middle > low) & (middle < high)
+            if not bool(xp.any(between)):
+                break
+            reached = xp.mean(poisson_cdf(xp, middle[:, None], rate), axis=-1) >= q
+            high = xp.where(between & reached, middle, high)
+            low = xp.where(between & ~reached, middle, low)
+    return xp.where(high >= _LARGEST, xp.inf, high)

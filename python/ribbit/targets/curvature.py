@@ -16,11 +16,10 @@ from ribbit._arrays.checks import FloatArray
 from ribbit._arrays.positions import one_position
 from ribbit.models.model import Model
 from ribbit.targets import prior_table
-from ribbit.targets.information import known_likelihoods, noise_information, roots
+from ribbit.targets.information import known_likelihoods, noise_information, prior_curvature, roots
 from ribbit.targets.likelihoods import Array64, Gaussian, Likelihood
 from ribbit.targets.linearized import blocks, first_of, jacobian
 from ribbit.targets.prior_base import LOG_NOISE, PriorLike
-from ribbit.targets.prior_curvature import prior_curvature
 from ribbit.targets.priors import Normal
 from ribbit.targets.spec import DensitySpec
 

@@ -40,9 +40,8 @@ from ribbit.targets.prior_table import warn_of_hidden
 from ribbit.targets.priors import Normal
 from ribbit.targets.ranks import check_group, check_options, on_every_rank, spaced
 from ribbit.targets.spec import DensitySpec
-from ribbit.targets.stepped import collapse, warn_of_steps
+from ribbit.targets.stepped import collapse, vanishing_noise, warn_of_steps
 from ribbit.targets.units import Units, warn_of_scale
-from ribbit.targets.vanishing import vanishing_noise
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -8,6 +8,8 @@ import dataclasses
 import functools
 import itertools
 import json
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +26,10 @@ from ribbit._backends import precision as _precision
 from ribbit._backends.codes import COLUMNS
 from ribbit._backends.density_table import DensityTable, prior_constants
 from ribbit.errors import ShapeError
+from ribbit.models.layers._table import Parameter
 from ribbit.models.model import Model
 from ribbit.models.model import check as check_model
 from ribbit.targets import likelihoods, prior_table, priors
-from ribbit.targets.blocks import blocks_of
 from ribbit.targets.likelihoods import Array64, Likelihood
 from ribbit.targets.prior_base import Prior, PriorLike
 from ribbit.targets.prior_table import PriorTable
@@ -38,9 +40,12 @@ from ribbit.targets.units import Units
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["DensitySpec", "digest", "log_noise_prior"]
+__all__ = ["DensitySpec", "blocks_of", "digest", "log_noise_prior"]
 
 _SEEN_INPUTS, _SEEN_TARGETS = 512, 1 << 17  # rows at most that all ranks of a group see
+# Inputs of a block, biases counted: a step mixes each weight with as many others, and a chain keeps
+# a matrix.
+_FEWEST_INPUTS, _MOST_INPUTS = 2, 65
 _DIGESTS = {key: f"digest of the {key}" for key in ("model", "prior", "likelihood")}
 
 
@@ -440,3 +445,33 @@ def log_noise_prior(function: str, likelihood: Likelihood) -> Prior | None:
         return None
     prior = getattr(likelihood, "log_noise_prior", None)
     return Normal(1.0) if prior is None else priors.check_one(function, "log_noise_prior", prior)
+
+
+def blocks_of(parameters: Sequence[Parameter]) -> npt.NDArray[np.int64]:
+    """Return (B, 3): first parameter, inputs and outputs of each block, ascending."""
+    # The inputs of a block are those of a layer's weights, then 1 for its biases. The curvature in
+    # the weights of a unit is, up to a factor, the second moment of these inputs (Martens and
+    # Grosse 2015, "Optimizing neural networks with Kronecker-factored approximate curvature").
+    # No block: more than 64 inputs besides biases, filters in groups, and embeddings, whose outputs
+    # do not see all that the array's axes hold.
+    found: list[list[int]] = []
+    layer = ""
+    for parameter in parameters:
+        outputs = parameter.shape[-1]
+        inputs = math.prod(parameter.shape[:-1])
+        own, _, what = parameter.name.rpartition(".")
+        goes_on = (
+            own == layer
+            and what in ("recurrent", "bias")
+            and found[-1][2] == outputs
+            and found[-1][0] + found[-1][1] * outputs == parameter.offset
+        )
+        if goes_on:
+            found[-1][1] += inputs
+        elif parameter.is_weight and inputs == parameter.fan_in:
+            found.append([parameter.offset, inputs, outputs])
+            layer = own
+        else:
+            layer = ""
+    kept = [block for block in found if _FEWEST_INPUTS <= block[1] <= _MOST_INPUTS]
+    return np.array(kept, np.int64).reshape(-1, 3)

@@ -1,8 +1,8 @@
-"""Targets that take whole steps, such as grades: where the noise of a row can vanish."""
+"""Noise sds that vanish: data without noise, and targets that take whole steps."""
 
-# A network with a noise sd per row can be exactly right for all rows of one value of y at once; its
-# sd there then goes to 0 and the density has no bound. Shapes: C chains, D draws, P parameters, N
-# rows, J columns of y.
+# With targets such as grades a network with a noise sd per row can be exactly right for all rows of
+# one value of y at once; its sd there then goes to 0 and the density has no bound. Shapes: C
+# chains, D draws, P parameters, N rows, J columns of y.
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ribbit.targets.spec import DensitySpec
 
-__all__ = ["collapse", "step_of", "warn_of_steps"]
+__all__ = ["collapse", "step_of", "vanishing_noise", "warn_of_steps"]
 
 # A value is frequent from so many rows on, and from this share of them on; y takes steps where
 # frequent values have this share of the rows.
@@ -30,6 +30,8 @@ _FEWEST, _SHARE, _ENOUGH = 10, 0.05, 0.25
 _LEAST = 0.01  # of the sd of y: what is advised at least
 _COLLAPSED = 0.01  # of a step: a noise sd below it says that a row is known exactly
 _ROWS, _DRAWS = 256, 32  # that are looked at, evenly spaced
+_SMALL = 0.03  # of the sd of y: a noise sd below it is as good as none
+_ADVISED = 0.05  # of the sd of y
 
 
 def step_of(y: npt.NDArray[Any]) -> tuple[float, int, float]:
@@ -112,3 +114,33 @@ def _advised(step: float, y: npt.NDArray[Any]) -> float:
 
 def _units(spec: DensitySpec) -> str:
     return "" if spec.units is None else " (in units of the standardised y)"
+
+
+def vanishing_noise(spec: DensitySpec, noise_at: int, positions: Any) -> tuple[str, str] | None:
+    """Say how small the smallest noise sd is, and what to do about it; None where it is not."""
+    noises = spec.likelihood.noises(spec.model.output_shape)
+    if not noises:
+        return None
+    spreads = np.std(np.asarray(to_host(spec.seen[1]), np.float64), axis=0)
+    if noises == 1:
+        spreads = spreads.mean(keepdims=True)
+    logs = to_host(positions)[:, noise_at : noise_at + noises].astype(np.float64)
+    sds = np.exp(np.median(logs, axis=0))
+    small = np.flatnonzero((sds > 0.0) & (sds < _SMALL * spreads))
+    if not small.size:
+        return None
+    sd, spread = float(sds[small[0]]), float(spreads[small[0]])
+    of = "y" if noises == 1 else f"column {small[0]} of y"
+    known = _ADVISED * spread
+    each = np.where(sds < _SMALL * spreads, _ADVISED * spreads, sds)
+    advised = ", ".join(f"{v:.2g}" for v in each)
+    advised = advised if noises == 1 else f"[{advised}]"
+    # The sd at which the density of a precision with Gamma(3, rate) has its mode, were y fitted
+    # exactly: N values of y add N / 2 to the concentration.
+    rate = known**2 * (3.0 + 0.5 * spec.total_rows * spec.y.shape[1] / noises)
+    units = "" if spec.units is None else ", in standardised units"
+    return (
+        f"{sd:.2g} ({sd / spread:.1%} of the sd of {of})",
+        f"a known noise sd, such as rb.Gaussian({advised}), or a prior that keeps it from "
+        f"vanishing, rb.Gaussian(log_noise_prior=rb.GammaPrecision(3.0, {rate:.2g})){units}",
+    )

@@ -13,7 +13,7 @@ from ribbit.results.state import InputProducts, MicrocanonicalState
 from ribbit.samplers import MCLMC
 from ribbit.samplers.mcmc.input_scales import InputScales
 from ribbit.samplers.mcmc.isokinetic import Dynamics, Path
-from ribbit.targets.blocks import blocks_of
+from ribbit.targets.spec import blocks_of
 from tests.oracle import isokinetic_reference as reference
 from tests.oracle.reference import normal
 from tests.support.targets import Foreign, equal, posterior, same

@@ -11,15 +11,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from ribbit._arrays import checks
 from ribbit._arrays.device import Device
-from ribbit._arrays.namespace import from_device, host_dtype, is_device_array, namespace, to_host
+from ribbit._arrays.namespace import (
+    dtype_in,
+    from_device,
+    host_dtype,
+    is_device_array,
+    namespace,
+    to_host,
+)
 from ribbit._arrays.positions import position
-from ribbit._backends.cuda.data import device_rows
+from ribbit._arrays.row_shapes import check_rows
 from ribbit._backends.cuda.density import DeviceDensity
 from ribbit._backends.cuda.forward import Forward, numbered_outputs, predictive_moments
 from ribbit._backends.cuda.forward_cache import with_forward
 from ribbit._backends.cuda.samples import Drawn, Masked, Samples, Stored
 from ribbit._backends.density_table import DensityTable, LikelihoodTable, NetworkTable
+from ribbit.errors import DataError, DTypeError
 from ribbit.protocols import Array
 
 if TYPE_CHECKING:
@@ -56,7 +65,7 @@ class Cuda:
         given = from_device(function, "x", x)
         namespace(own, given, function=function)
         given = given if moved is None else moved(given)
-        return device_rows(function, network, given, self.dtype)
+        return _device_rows(function, network, given, self.dtype)
 
     def given(self, function: str, name: str, array: Any) -> Any:
         """Return an argument that comes with the backend's arrays as a host array to check."""
@@ -172,3 +181,27 @@ def _refuse_scales(scales: Any) -> None:
             "[predict] expected draws in host memory where scales of weights are learned, got "
             "draws on a device"
         )
+
+
+def _device_rows(function: str, network: NetworkTable, x: Array, dtype: np.dtype[Any]) -> Array:
+    """Return rows of a device array as a finite flat (N, D) in `dtype` or uint8."""
+    xp = namespace(x, function=function)
+    shape = network.input_shape
+    check_rows(function, tuple(x.shape), shape, str(x.shape))
+    if not xp.isdtype(x.dtype, ("bool", "integral", "real floating")):
+        raise DTypeError(f"[{function}] expected x as real numbers, got dtype {x.dtype}")
+    count = x.shape[0]
+    if x.dtype == xp.uint8 and len(shape) == 3:
+        return xp.ascontiguousarray(xp.reshape(x, (count, -1)))
+    flat = xp.astype(xp.reshape(x, (count, -1)), dtype_in(xp, dtype), copy=False)
+    good = xp.isfinite(flat)
+    what = f"finite {dtype} values in x"
+    if network.tokens:
+        good = good & (flat >= 0) & (flat < network.tokens) & (flat == xp.floor(flat))
+        what = f"integer tokens in [0, {network.tokens}) in x"
+    if not bool(xp.all(good)):
+        first = int(np.argmin(to_host(good)))
+        index = tuple(int(i) for i in np.unravel_index(first, (count, *shape)))
+        got = checks.summary(to_host(x)[index])
+        raise DataError(f"[{function}] expected {what}, got {got} at {index}")
+    return xp.ascontiguousarray(flat)
