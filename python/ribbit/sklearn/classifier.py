@@ -117,28 +117,7 @@ class BNNClassifier(ClassifierMixin, BNN):
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
-        super().__init__(
-            hidden,
-            activation=activation,
-            method=method,
-            prior_scale=prior_scale,
-            draws=draws,
-            chains=chains,
-            warmup=warmup,
-            thin=thin,
-            epochs=epochs,
-            learning_rate=learning_rate,
-            batch_size=batch_size,
-            dropout_rate=dropout_rate,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            options=options,
-            store=store,
-            max_seconds=max_seconds,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.class_weight = class_weight
+        self._set(locals())
 
     def _prior(self, name: str, network: Model) -> PriorLike:
         """Return the prior of the network: "auto" learns the sd of the output layer's weights."""

@@ -37,48 +37,31 @@ _MOST_ROWS = 1e12  # that weights may stand for: squares of their gradients over
 class BNN(BaseEstimator):
     """Base class of the estimators."""
 
-    def __init__(
-        self,
-        hidden: int | tuple[int, ...] = (50,),
-        *,
-        activation: str = "tanh",
-        method: str = "mclmc",
-        prior_scale: float | str = 1.0,
-        draws: int | None = None,
-        chains: int = 4,
-        warmup: int | None = None,
-        thin: int | None = None,
-        epochs: int | None = None,
-        learning_rate: float | None = None,
-        batch_size: int | None = None,
-        dropout_rate: float = 0.1,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        options: dict[str, Any] | None = None,
-        store: str | os.PathLike[str] | None = None,
-        max_seconds: float | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.hidden = hidden
-        self.activation = activation
-        self.method = method
-        self.prior_scale = prior_scale
-        self.draws = draws
-        self.chains = chains
-        self.warmup = warmup
-        self.thin = thin
-        self.epochs = epochs
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.dropout_rate = dropout_rate
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.options = options
-        self.store = store
-        self.max_seconds = max_seconds
-        self.random_state = random_state
-        self.verbose = verbose
+    hidden: int | tuple[int, ...]
+    activation: str
+    method: str
+    prior_scale: float | str
+    draws: int | None
+    chains: int
+    warmup: int | None
+    thin: int | None
+    epochs: int | None
+    learning_rate: float | None
+    batch_size: int | None
+    dropout_rate: float
+    early_stopping: bool
+    validation_fraction: float
+    options: dict[str, Any] | None
+    store: str | os.PathLike[str] | None
+    max_seconds: float | None
+    random_state: Any
+    verbose: bool
+
+    def _set(self, parameters: dict[str, Any]) -> None:
+        """Set the parameters of a constructor, given as its local variables."""
+        for name, value in parameters.items():
+            if name != "self":
+                setattr(self, name, value)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the parts that predict: copies hold no training rows."""

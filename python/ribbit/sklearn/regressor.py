@@ -156,29 +156,7 @@ class BNNRegressor(RegressorMixin, BNN):
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
-        super().__init__(
-            hidden,
-            activation=activation,
-            method=method,
-            prior_scale=prior_scale,
-            draws=draws,
-            chains=chains,
-            warmup=warmup,
-            thin=thin,
-            epochs=epochs,
-            learning_rate=learning_rate,
-            batch_size=batch_size,
-            dropout_rate=dropout_rate,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            options=options,
-            store=store,
-            max_seconds=max_seconds,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.noise = noise
-        self.min_noise = min_noise
+        self._set(locals())
 
     # With metadata routing a Pipeline passes these on without set_predict_request.
     __metadata_request__predict = {"interval": True, "return_std": True}  # noqa: RUF012

@@ -14,7 +14,32 @@ __all__ = ["AvgPool2D", "GlobalAvgPool2D", "MaxPool1D", "MaxPool2D"]
 
 
 @dataclass(frozen=True)
-class MaxPool2D:
+class _Pool2D:
+    """A window that slides over an image (H, W, C); what it does with its cells is the `op`."""
+
+    op: ClassVar[int]
+    pool_size: int | tuple[int, int]
+    stride: int | tuple[int, int] | None = field(default=None, kw_only=True)
+    padding: str | int | tuple[int, int] = field(default="valid", kw_only=True)
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        object.__setattr__(self, "pool_size", _window.pair(name, "pool_size", self.pool_size))
+        if self.stride is not None:
+            object.__setattr__(self, "stride", _window.pair(name, "stride", self.stride))
+        object.__setattr__(self, "padding", _window.padding(name, self.padding))
+
+    def _compile(self, table: Table, value: Value) -> Value:
+        """Write a row."""
+        shape = _window.image(table, self, value)
+        kernel = _window.both(self.pool_size)
+        step = kernel if self.stride is None else _window.both(self.stride)
+        out, columns = _window.geometry(table, self, shape, kernel, step, self.padding, shape[2])
+        return table.row(self.op, value, out, **columns)
+
+
+@dataclass(frozen=True)
+class MaxPool2D(_Pool2D):
     """The largest value of each channel in a window that slides over an image (H, W, C).
 
     In a tie the gradient goes to the first, row by row.
@@ -42,20 +67,10 @@ class MaxPool2D:
     """
 
     op: ClassVar[int] = OPS["max_pool"]
-    pool_size: int | tuple[int, int]
-    stride: int | tuple[int, int] | None = field(default=None, kw_only=True)
-    padding: str | int | tuple[int, int] = field(default="valid", kw_only=True)
-
-    def __post_init__(self) -> None:
-        _check(self, "MaxPool2D")
-
-    def _compile(self, table: Table, value: Value) -> Value:
-        """Write a row."""
-        return _slide(self, table, value, self.pool_size, self.stride, self.padding)
 
 
 @dataclass(frozen=True)
-class AvgPool2D:
+class AvgPool2D(_Pool2D):
     """The mean of each channel in a window that slides over an image (H, W, C).
 
     Parameters
@@ -81,16 +96,6 @@ class AvgPool2D:
     """
 
     op: ClassVar[int] = OPS["average_pool"]
-    pool_size: int | tuple[int, int]
-    stride: int | tuple[int, int] | None = field(default=None, kw_only=True)
-    padding: str | int | tuple[int, int] = field(default="valid", kw_only=True)
-
-    def __post_init__(self) -> None:
-        _check(self, "AvgPool2D")
-
-    def _compile(self, table: Table, value: Value) -> Value:
-        """Write a row."""
-        return _slide(self, table, value, self.pool_size, self.stride, self.padding)
 
 
 @dataclass(frozen=True)
@@ -167,24 +172,3 @@ class GlobalAvgPool2D:
         kernel = shape[:2]
         _, columns = _window.geometry(table, self, shape, kernel, (1, 1), "valid", shape[2])
         return table.row(self.op, value, shape[2:], **columns)
-
-
-def _check(layer: MaxPool2D | AvgPool2D, name: str) -> None:
-    object.__setattr__(layer, "pool_size", _window.pair(name, "pool_size", layer.pool_size))
-    if layer.stride is not None:
-        object.__setattr__(layer, "stride", _window.pair(name, "stride", layer.stride))
-    object.__setattr__(layer, "padding", _window.padding(name, layer.padding))
-
-
-def _slide(
-    layer: MaxPool2D | AvgPool2D,
-    table: Table,
-    value: Value,
-    size: int | tuple[int, int],
-    stride: int | tuple[int, int] | None,
-    padding: str | int | tuple[int, int],
-) -> Value:
-    shape = _window.image(table, layer, value)
-    kernel, step = _window.both(size), _window.both(size if stride is None else stride)
-    out, columns = _window.geometry(table, layer, shape, kernel, step, padding, shape[2])
-    return table.row(layer.op, value, out, **columns)
