@@ -483,7 +483,7 @@ def warn_of_end(function: str, fit: Any) -> None:
 
 
 def joined(resume: Any, history: History) -> History:
-    """Put the history of a fit behind that of the fit it goes on from."""
+    """Put the history of a fit behind the history of the fit that it resumes."""
     before = {} if resume is None else resume.history
     if not before or not history:
         return history or before

@@ -46,7 +46,7 @@ def power_of_two(number: int) -> int:
 
 
 def joined(arrays: Arrays) -> list[tuple[int, int]]:
-    """Return arrays of which none begins where the one before ends."""
+    """Return arrays with neighbours merged: none begins where the previous one ends."""
     found: list[tuple[int, int]] = []
     for offset, size in arrays:
         if found and sum(found[-1]) == offset:
