@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -251,3 +252,32 @@ def test_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pybind11")  # builds the module of the kernels
     assert run("gpu", "--rehearse") == 0
     assert capsys.readouterr().out.splitlines() == [f"{name}: ran" for name in gpu_rows.ROWS]
+
+
+@pytest.fixture
+def same_threads() -> Iterator[None]:
+    """Put the number of threads back, which a command sets for its process."""
+    threads = num_threads()
+    yield
+    set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("same_threads")
+def test_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--runs", "25 weights", "--pairs", "1", "--folder", str(tmp_path)]
+    assert run("stored", *arguments) in (0, 1)
+    title, line = capsys.readouterr().out.splitlines()
+    assert title.startswith("run ")
+    assert re.fullmatch(r"25 weights +\d+\.\d+ +\d+\.\d+ +\d\.\d+ .*slower", line)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("same_threads")
+def test_predict_at(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("predict_at", "--draws", "300", "--rounds", "3") in (0, 1)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition("  ")[0] for line in lines[-2:]] == [
+        "cost of predict_at",
+        "cost of predict_at without draws",
+    ]
+    assert all(line.endswith(" us per draw") for line in lines)

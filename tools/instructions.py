@@ -82,13 +82,14 @@ def count(names: list[str]) -> Measured:
         found = {}
         for i, name in enumerate(names):
             # dump 3 i + 1 ends with the preparations; then the few, then the many
-            few, many = (_total(Path(f"{out}.{3 * i + k}")) for k in (2, 3))
+            few, many = (total(Path(f"{out}.{3 * i + k}")) for k in (2, 3))
             path = (PATHS | CONTROLS)[name]
             found[name] = (many - few) / (path.many - path.few)
         return found
 
 
-def _total(dump: Path) -> int:
+def total(dump: Path) -> int:
+    """Return the instructions of a dump of callgrind."""
     match = re.search(r"^totals: (\d+)", dump.read_text(), re.MULTILINE)
     if match is None:
         raise RuntimeError(f"[instructions] expected totals in {dump.name}, got none")

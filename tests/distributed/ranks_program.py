@@ -41,6 +41,17 @@ def draws(
     return hmc.sample(count, warmup=3, chains=2, seed=3, progress=False, **options)
 
 
+def draws_of_samplers(group: rb.distributed.Group | None) -> dict[str, np.ndarray]:
+    """Return draws and statistics of other samplers."""
+    posterior, found = target(group), {}
+    nuts = rb.NUTS(posterior, max_tree_depth=2)
+    for sampler in (nuts, rb.MCLMC(posterior, step_size=0.05, decoherence_length=0.5)):
+        name = type(sampler).__name__
+        run = sampler.sample(4, warmup=6, chains=2, thin=2, seed=3, progress=False)
+        found |= {name: run.positions, **{f"{name} {k}": v for k, v in run.stats.items()}}
+    return found
+
+
 def network(name: str, group: rb.distributed.Group | None) -> tuple[rb.Posterior, np.ndarray]:
     """Return the posterior of a network of some thousand to some million weights, and new rows."""
     rng, rows = np.random.default_rng(1), 150
@@ -98,6 +109,8 @@ def main() -> None:
     if what == "draws":
         found = draws(group)
         np.savez(mine, positions=found.positions, **found.stats)
+    elif what == "samplers":
+        np.savez(mine, **draws_of_samplers(group))
     elif what == "chains":  # two groups of half of the ranks, a chain each
         from mpi4py import MPI
 

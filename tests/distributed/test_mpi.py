@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("mpi4py", reason="needs mpi4py and an MPI")
 
-from tests.distributed.ranks_program import draws, everything
+from tests.distributed.ranks_program import draws, draws_of_samplers, everything
 from tests.support.paths import ROOT
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
@@ -89,7 +89,7 @@ def found(out: Path, rank: int) -> dict[str, np.ndarray]:
         return dict(file)
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_draws_have_the_bits_of_one_process(ranks: int, tmp_path: Path) -> None:
     status, printed = Job("draws", ranks, tmp_path).wait()
     assert status == 0, printed
@@ -99,6 +99,19 @@ def test_draws_have_the_bits_of_one_process(ranks: int, tmp_path: Path) -> None:
         np.testing.assert_array_equal(got.pop("positions"), alone.positions)
         for name, values in got.items():
             np.testing.assert_array_equal(values, alone.stats[name])
+
+
+def test_samplers_have_the_bits_of_one_process(tmp_path: Path) -> None:
+    alone = draws_of_samplers(None)
+    for ranks in (1, 2, 3, 4):
+        out = tmp_path / str(ranks)
+        status, printed = Job("samplers", ranks, out).wait()
+        assert status == 0, printed
+        for rank in range(ranks):
+            got = found(out, rank)
+            assert got.keys() == alone.keys()
+            for name, values in got.items():
+                np.testing.assert_array_equal(values, alone[name], err_msg=name)
 
 
 @pytest.mark.parametrize(

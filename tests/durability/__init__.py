@@ -1,1 +1,1 @@
-"""Runs in folders: killed, damaged, on full disks, watched by others."""
+"""Runs that are killed or interrupted; their folders damaged, on full disks, read by others."""

@@ -5,6 +5,7 @@ Each attempt is a fork with everything imported, so that 300 of them take minute
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
@@ -61,6 +62,7 @@ def _child(name: str, store: object, out: Path, threads: int) -> int:
     """Run a line in a fork, its arrays into a file; returns the fork's process id."""
 
     def run() -> None:
+        os.setsid()  # the workers of an executor outlive it, but not its group
         rb.set_num_threads(threads)
         saved(out, result(name, store))
 
@@ -91,6 +93,8 @@ def kill_often(name: str, folder: Path, kills: int, seed: int) -> int:
         time.sleep(rng.uniform(0.0, 1.1 * seconds))
         os.kill(pid, signal.SIGKILL)
         ended = status_of(pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
         assert ended in (0, -signal.SIGKILL), f"{name}: ended with {ended}"
         done += ended != 0
         if ended == 0 or done == kills:

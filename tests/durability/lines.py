@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import dataclasses
+import multiprocessing
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,10 +17,10 @@ X, Y = rb.datasets.toy_regression(24, seed=1)
 AT = np.linspace(-1.0, 1.0, 3)[:, None]
 
 
-def posterior() -> rb.Posterior:
-    return rb.Posterior(
-        rb.mlp(1, (6,), 1), X, Y, prior=rb.Normal(1.0), likelihood=rb.Gaussian(), dtype=np.float64
-    )
+def posterior(likelihood: Any = None) -> rb.Posterior:
+    likelihood = rb.Gaussian() if likelihood is None else likelihood
+    model = rb.mlp(1, (6,), 1)
+    return rb.Posterior(model, X, Y, prior=rb.Normal(1.0), likelihood=likelihood, dtype=np.float64)
 
 
 def dropout_posterior() -> rb.Posterior:
@@ -26,35 +29,49 @@ def dropout_posterior() -> rb.Posterior:
     return rb.Posterior(model, X, Y, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.2))
 
 
-def _sample(sampler: Any, store: Any, num_draws: int = 60, **options: Any) -> rb.Draws:
+def _sample(sampler: Any, store: Any, num_draws: int | None = 60, **options: Any) -> rb.Draws:
     options = {"warmup": 40, "chains": 2, "seed": 5, "progress": False, **options}
     draws: rb.Draws = sampler.sample(num_draws, store=store, **options)
     return draws
 
 
+def _hmc(step_size: float | str = "auto") -> rb.HMC:
+    return rb.HMC(posterior(), step_size=step_size, num_leapfrog_steps=5)
+
+
+def _until(store: Any) -> rb.Draws:
+    """Sample until a rule is met, at one of many looks."""
+    hmc = rb.HMC(posterior(rb.Gaussian(0.3)), step_size="auto", num_leapfrog_steps=10)
+    rule = rb.Converged(rhat=1.05, ess=200, at=AT)
+    draws = _sample(hmc, store, None, warmup=100, until=rule, max_draws=8000)
+    assert draws.settings["stopped"]["reason"] == "converged"
+    return draws
+
+
+def _keep_predictions(store: rb.Store | None) -> rb.Draws:
+    """Sample without draws; the folder has the predictions of each draw."""
+    if store is not None:
+        store = dataclasses.replace(store, keep="predictions")
+    return _sample(_hmc(), store, num_draws=700, predict_at=AT, save_draws=False)
+
+
+def _on_processes(sampler: Any, store: Any, **options: Any) -> rb.Draws:
+    """Sample on two forks, which have no modules to import."""
+    fork = multiprocessing.get_context("fork")
+    with concurrent.futures.ProcessPoolExecutor(2, mp_context=fork) as pool:
+        return _sample(sampler, store, executor=pool, **options)
+
+
 LINES: dict[str, Any] = {
-    "hmc": lambda s: _sample(
-        rb.HMC(posterior(), step_size="auto", num_leapfrog_steps=5),
-        s,
-        save_warmup=True,
-        predict_at=(AT, np.zeros(3)),
-    ),
-    "hmc, until": lambda s: rb.HMC(posterior(), step_size=0.01, num_leapfrog_steps=20).sample(
-        until=rb.Converged(rhat=1.1, ess=60, at=AT),
-        max_draws=3000,
-        warmup=50,
-        chains=2,
-        seed=5,
-        progress=False,
-        store=s,
-    ),
+    "hmc": lambda s: _sample(_hmc(), s, save_warmup=True),
+    "hmc, predict_at": lambda s: _sample(_hmc(), s, predict_at=(AT, np.zeros(3))),
+    "hmc, until": _until,
     "hmc, no draws": lambda s: _sample(
-        rb.HMC(posterior(), step_size=0.02, num_leapfrog_steps=5),
-        s,
-        num_draws=700,
-        predict_at=AT,
-        save_draws=False,
+        _hmc(0.02), s, num_draws=700, predict_at=AT, save_draws=False
     ),
+    "hmc, keep=predictions": _keep_predictions,
+    "hmc, init=ensemble": lambda s: _sample(_hmc(), s, init="ensemble"),
+    "hmc, executor": lambda s: _on_processes(_hmc(), s),
     "nuts": lambda s: _sample(rb.NUTS(posterior(), max_tree_depth=4), s),
     "mclmc": lambda s: _sample(rb.MCLMC(posterior()), s, warmup=300, thin=3),
     "mclmc, adjusted": lambda s: _sample(rb.MCLMC(posterior(), adjusted=True), s, warmup=100),

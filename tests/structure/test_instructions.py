@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from typing import Any
 
 import pytest
 
+from ribbit import _core
 from tools import instructions
 from tools.hot_paths import CONTROLS, PATHS
 from tools.instructions import OTHER_COMPILER, RATIO, SAME_COMPILER, failures, guard
@@ -24,6 +26,12 @@ def as_budgeted(key: str, control: float) -> dict[str, float]:
 def test_every_path_has_a_budget() -> None:
     assert list(BUDGET["paths"]) == list(PATHS)
     assert len(PATHS) >= 5
+
+
+def test_the_compiler_is_named_as_a_build_names_it() -> None:
+    """Else no build has the compiler of the budget, and the wide limit holds everywhere."""
+    for name in (BUDGET["compiler"], str(_core.build_info()["compiler"])):
+        assert re.search(r"(GCC|Clang) \d+\.\d+\.\d+", name)
 
 
 @pytest.mark.parametrize("name", PATHS)

@@ -1,18 +1,20 @@
 """Four executors that others make: draws, a fit and starts of chains with the bits of none."""
 
-import concurrent.futures
 import contextlib
 import shutil
 import subprocess
 import sys
 import sysconfig
 import textwrap
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import ribbit as rb
+from tests.support.executors import killed
 
 # Short runs and fits.
 pytestmark = pytest.mark.filterwarnings(
@@ -27,6 +29,8 @@ def work(executor):
         rb.mlp(1, (8,), 1), x, np.sin(3 * x[:, 0]), prior=prior, likelihood=likelihood
     )
     options = {} if executor is None else {"executor": executor}
+    hmc = rb.HMC(target).sample(12, warmup=30, chains=3, progress=False, **options)
+    mclmc = rb.MCLMC(target).sample(9, warmup=200, chains=3, progress=False, **options)
     nuts = rb.NUTS(target).sample(6, warmup=20, chains=3, progress=False, **options)
     sgld = rb.SGLD(target, step_size=1e-5, batch_size=20).sample(
         12, thin=5, chains=3, progress=False, **options
@@ -34,7 +38,8 @@ def work(executor):
     ensemble = rb.DeepEnsemble(target, members=3, batch_size=20)
     fit = ensemble.fit(10, progress=False, **options)
     starts = rb.EnsembleStart(max_steps=100).fit(target, 3, progress=False, **options)
-    return [nuts.positions, sgld.positions, fit.theta, starts.theta]
+    runs = [run.positions for run in (hmc, mclmc, nuts, sgld)]
+    return [*runs, fit.theta, starts.theta]
 """
 HERE = {"np": np, "rb": rb}
 exec(WORK, HERE)  # the same here and under mpiexec, where nothing of the tests can be imported
@@ -43,11 +48,12 @@ work = HERE["work"]
 
 @contextlib.contextmanager
 def loky():
-    found = pytest.importorskip("joblib.externals.loky").get_reusable_executor(max_workers=2)
+    """Yield what makes the executor, or a new one where it is broken or has been shut down."""
+    make = partial(pytest.importorskip("joblib.externals.loky").get_reusable_executor, 2)
     try:
-        yield found
+        yield make
     finally:
-        found.shutdown(wait=True)
+        make().shutdown(wait=True)
 
 
 @contextlib.contextmanager
@@ -57,13 +63,12 @@ def dask():
         distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
         distributed.Client(cluster) as client,
     ):
-        yield client.get_executor()
+        yield client.get_executor
 
 
-POOLS = {
-    "a class": lambda: contextlib.nullcontext(concurrent.futures.ThreadPoolExecutor),
-    "threads": lambda: concurrent.futures.ThreadPoolExecutor(2),
-    "processes": lambda: concurrent.futures.ProcessPoolExecutor(2),
+MAKERS = {
+    "threads": lambda: contextlib.nullcontext(partial(ThreadPoolExecutor, 2)),
+    "processes": lambda: contextlib.nullcontext(partial(ProcessPoolExecutor, 2)),
     "loky": loky,
     "dask": dask,
 }
@@ -74,12 +79,48 @@ def alone():
     return work(None)
 
 
-@pytest.mark.parametrize("name", POOLS)
-def test_an_executor_gives_the_same_bits(name, alone):
-    with POOLS[name]() as executor:
-        found = work(executor)
+def equal(alone, found):
     for one, other in zip(alone, found, strict=True):
         assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_an_executor_gives_the_same_bits(name, alone):
+    with MAKERS[name]() as make, make() as executor:
+        equal(alone, work(executor))
+
+
+def test_a_class_makes_an_executor(alone):
+    equal(alone, work(ThreadPoolExecutor))
+
+
+class Killing:
+    """An executor of which a worker is killed by its task number `task`."""
+
+    def __init__(self, executor, task):
+        self._executor, self.left = executor, task
+
+    def __getattr__(self, name):
+        return getattr(self._executor, name)
+
+    def submit(self, function, *arguments):
+        self.left -= 1
+        if self.left == 0:
+            return self._executor.submit(killed, function, *arguments)
+        return self._executor.submit(function, *arguments)
+
+
+@pytest.mark.parametrize("name", ["processes", "loky", "dask"])
+def test_a_killed_worker_changes_no_bit(name, alone):
+    made = []
+
+    def make_one():
+        made.append(Killing(make(), 0 if made else 4))  # a worker of the first executor
+        return made[-1]
+
+    with MAKERS[name]() as make:
+        equal(alone, work(make_one))
+    assert made[0].left <= 0
 
 
 def test_pools_that_break_again_and_again_end_the_run(tmp_path):
