@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -28,10 +27,9 @@ from ribbit.results import archive
 from ribbit.results.outcome import History
 from ribbit.results.state import StochasticState, placed
 from ribbit.results.summary import NOT
-from ribbit.samplers.fit.stored import FitStore, FollowedFit, fit_store
 from ribbit.samplers.sgmcmc.stepper import Stepper
 from ribbit.schedules import Schedule
-from ribbit.store import folder_opened
+from ribbit.store import Checkpoint, Folder, Save, folder_opened
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -46,6 +44,7 @@ __all__ = [
     "fitting",
     "joined",
     "run_epochs",
+    "saved",
     "train",
     "warn_of_end",
     "warn_of_rest",
@@ -106,7 +105,7 @@ def epochs_of(
 @contextlib.contextmanager
 def fitting(
     function: str, ranks: Together, store: Any, request: dict[str, Any]
-) -> Iterator[FitStore | FollowedFit | None]:
+) -> Iterator[Checkpoint | None]:
     """Return the folder of a fit's checkpoints, once all ranks have asked for the same fit.
 
     Rank 0 alone writes it; the others know what it holds.
@@ -115,8 +114,15 @@ def fitting(
         asked = {key: request[key] for key in _ALIKE if key in request}
         resumes = request["resume"] is not None
         ranks.alike(store=store is not None, resume=resumes, **asked)
-        kept = fit_store(function, folder, request)
-        yield kept if store is None else ranks.stored(kept)
+        if folder is not None:
+            folder.resume(request, fit=True)
+        yield None if store is None else ranks.stored(folder)
+
+
+def saved(fit: Any, **loop: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a folder needs to continue a fit; `loop`: where its loop is."""
+    header, arrays = fit._packed()
+    return {**header, "loop": loop}, arrays
 
 
 def begin(
@@ -180,8 +186,9 @@ def train(
     fit: Callable[[StochasticState], Any],
     likelihood_alone: bool = False,
     collect: Collection | None = None,
+    finishes: bool = True,
     ranks: Together,
-    store: FitStore | FollowedFit | None = None,
+    store: Checkpoint | None = None,
     executor: Any = None,
 ) -> tuple[StochasticState, bool, History]:
     """Train `members` weight vectors together.
@@ -209,9 +216,11 @@ def train(
     collect : Collection, optional
         Keeps the weights at the ends of the epochs that follow `epochs`; its stepper makes their
         steps.
+    finishes : bool
+        The fit is complete after the epochs.
     ranks : Together
         On which the fit is made.
-    store : FitStore or FollowedFit, optional
+    store : Checkpoint, optional
         Where checkpoints go, and where the fit goes on.
     executor : object with submit, or callable that makes one, optional
         Whose workers move the members.
@@ -231,7 +240,7 @@ def train(
         ranks.guard = guard
         stored = store is not None and store.begun
         if store is not None and stored:
-            state = stepper.adopt(function, _state_of(store, stepper.density.xp))
+            state = stepper.adopt(function, placed(stepper.density.xp, store.state))
         elif resume is not None:
             state = stepper.adopt(function, resume)
         else:
@@ -252,7 +261,7 @@ def train(
             state = stepper.start(function, position, seed, ids, 0, guard)
         first, held = state.step, [state]
         if store is not None and stored:
-            first = int(store.loop["first"])
+            first = int(store.header["loop"]["first"])
         batches = stepper.batches
         # An epoch that was interrupted is finished before the last of `num_epochs` is counted.
         turn = max(first, (first // batches + epochs) * batches)  # from here on `collect` steps
@@ -293,13 +302,11 @@ def train(
                 collect.take(held[0], turn)
             note(step)
 
-        def packed() -> tuple[Any, dict[str, Any]]:
+        def save() -> tuple[dict[str, Any], dict[str, Any]]:
             last = first + (epochs + more) * batches - first % batches
-            found = dataclasses.replace(
-                fit(held[0]), history=watch.history, complete=held[0].step >= last
-            )
-            taken = 0 if collect is None else collect.taken
-            return found, {"first": first, "taken": taken}
+            complete = finishes and held[0].step >= last
+            found = dataclasses.replace(fit(held[0]), history=watch.history, complete=complete)
+            return saved(found, first=first, taken=0 if collect is None else collect.taken)
 
         if executor is not None:
             end = (first // batches + epochs + more) * batches
@@ -325,7 +332,7 @@ def train(
             stop=stop,
             at=state.step,
             store=store,
-            packed=packed,
+            save=save,
             ahead=executor is not None,
             ranks=ranks,
             place=lambda: held[0].position,
@@ -353,13 +360,6 @@ class _Mover:
         now = self.training if training else self.collecting
         assert now is not None
         return now.advance(state, num_steps, guard)
-
-
-def _state_of(store: FitStore | FollowedFit, xp: ModuleType) -> Any:
-    members = store.arrays["state/position"][:, None, :]
-    state = archive.state_of(store.header, store.arrays, members)
-    assert state is not None  # a fit that has begun has one
-    return placed(xp, state)
 
 
 def _distinct(function: str, starts: npt.NDArray[Any]) -> None:
@@ -391,8 +391,8 @@ def run_epochs(
     watch: Callable[[int], None] | None = None,
     stop: Callable[[int], int] | None = None,
     at: int | None = None,
-    store: FitStore | FollowedFit | None = None,
-    packed: Callable[[], tuple[Any, dict[str, Any]]],
+    store: Checkpoint | None = None,
+    save: Save,
     ahead: bool = False,
     ranks: Together,
     place: Callable[[], Array],
@@ -423,9 +423,9 @@ def run_epochs(
         The next step behind this one where a call ends.
     at : int, optional
         The step where a stored fit goes on; default `first`.
-    store : FitStore or FollowedFit, optional
-        Where checkpoints go, with what `packed` returns: the fit so far, and plain values.
-    packed : function
+    store : Checkpoint, optional
+        Where checkpoints go, with what `save` returns, if this rank writes them.
+    save : function
     ahead : bool
         Steps are made before they are asked for: one call takes what there is.
     ranks : Together
@@ -444,7 +444,7 @@ def run_epochs(
     check_progress(function, progress)
     if not ranks.leads:
         progress = False
-    written = store if isinstance(store, FitStore) else None
+    written = store if isinstance(store, Folder) else None
 
     def done() -> tuple[Any, str]:
         return fit(), f"{(step - first) // batches} of {epochs} epochs"
@@ -452,7 +452,7 @@ def run_epochs(
     with (
         carrying(function, "fit", done, way_on(written)),
         Progress(progress, total=end - begun, chains=members, title=title, fit=True) as reporter,
-        contextlib.nullcontext() if written is None else written.finishing_with(packed),
+        contextlib.nullcontext() if written is None else written.finishing(save),
     ):
         while step < end and not guard.requested:
             left = end - step
@@ -475,7 +475,7 @@ def run_epochs(
             if watch is not None and step == halt:
                 watch(step)
             if written is not None:
-                written.after_call(packed)
+                written.checkpoint(save)
         if step < end:
             warn(
                 f"[{function}] interrupted after {done()[1]}; returning the fit so far "
@@ -534,7 +534,7 @@ class _Watch:
         """Whether the objective of this step is there."""
         return bool(self._found) and self._found[-1][0] == step / self._stepper.batches
 
-    def restore(self, store: FitStore | FollowedFit) -> None:
+    def restore(self, store: Checkpoint) -> None:
         """Put back what a stored fit has noted."""
         found = archive.get(store.arrays, "history")
         if found:
