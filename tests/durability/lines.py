@@ -55,6 +55,9 @@ LINES: dict[str, Any] = {
         predict_at=AT,
         save_draws=False,
     ),
+    "hmc, ensemble": lambda s: _sample(
+        rb.HMC(posterior(), step_size=0.02, num_leapfrog_steps=5), s, num_draws=400, init="ensemble"
+    ),
     "nuts": lambda s: _sample(rb.NUTS(posterior(), max_tree_depth=4), s),
     "mclmc": lambda s: _sample(rb.MCLMC(posterior()), s, warmup=300, thin=3),
     "mclmc, adjusted": lambda s: _sample(rb.MCLMC(posterior(), adjusted=True), s, warmup=100),
