@@ -25,13 +25,14 @@ from ribbit.foresight import Foresight
 from ribbit.interrupt import InterruptGuard, carrying, here, way_on
 from ribbit.progress import Progress, ProgressOption, Report
 from ribbit.protocols import Array
+from ribbit.results import archive
 from ribbit.results.draws import Draws
 from ribbit.results.outcome import unconverged
 from ribbit.results.prediction import Prediction
 from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState, StochasticState
 from ribbit.sinks import Memory, Sink
-from ribbit.stored import Followed, Place, RunStore
+from ribbit.store import Checkpoint, Folder
 from ribbit.until import Watch
 
 __all__ = ["Run"]
@@ -62,28 +63,29 @@ class Run:
         found: dict[str, Any] | None = None,
         begin: float,
         watch: Watch,
-        store: RunStore | Followed | None = None,
+        store: Checkpoint | None = None,
         ranks: Together | None = None,
     ) -> None:
         """Make the sinks.
 
         origin: how the start was found, in a call that began at `begin`. found: settings of this
         run in addition to the sampler's. store: a folder, whose earlier draws count; if another
-        rank writes it, statistics are in memory. ranks: on which the run is made.
+        rank writes it, its checkpoint. ranks: on which the run is made.
         """
-        followed, store = (store, None) if isinstance(store, Followed) else (None, store)
         self.ranks = None if ranks is None or ranks.group is None else ranks
         self.origin, self.found, self.begin = origin, found or {}, begin
-        self.watch, self.store = watch, store
-        self.way_on = way_on(store) if followed is None else "the same call resumes"
+        self.watch, self.store = watch, store if isinstance(store, Folder) else None
+        self.way_on = way_on(self.store) if self.store is store else "the same call resumes"
         self.lock = threading.Lock()
-        self.reserve: Callable[[], float] = (lambda: 0.0) if store is None else store.reserve
+        self.reserve: Callable[[], float] = (
+            (lambda: 0.0) if self.store is None else self.store.reserve
+        )
         self.ended = "running"
         self.sampler, self.state = sampler, state
         self.num_draws, self.thinning = num_draws, thinning
         self.save_draws, self.save_warmup = save_draws, save_warmup
         self.running = running
-        self.first, self.kept = state.step, 0
+        self.first = state.step
         self.seconds: float | None = None
         # Of a thinned run, diverging transitions since the last draw.
         self._divergences: Any = getattr(state, "divergences", None)
@@ -97,31 +99,30 @@ class Run:
         self._past, self._owed = past, owed
         self.draws: Sink
         self.warmup: Sink | None = None
-        if store is not None:
-            self.kept, store.origin, store.found = store.kept, origin, self.found
-            self.draws, self.warmup = store.sinks(
-                state,
-                dim,
+        self.predictions: Any = None  # a file of the predictions of each draw
+        self.kept = 0 if store is None else store.num_draws
+        self._before = self.kept
+        if self.store is not None:
+            self.draws, self.warmup, self.predictions = self.store.begin(
+                np.empty((state.position.shape[0], 0, dim), host_dtype(state.position)),
                 statistics,
                 positions=save_draws,
                 warmup=save_warmup and owed > 0,
-                predictive=self._described(),
                 running=running,
-                place=self._place,
             )
+            if not self.store.begun:
+                self.store.checkpoint(self._checkpoint, now=True)
         else:
             grows = watch.rule is not None
             position = state.position
             self.draws = Memory(
                 position, dim, num_draws, statistics, positions=save_draws, grows=grows
             )
-            if followed is not None and followed.kept:
-                self.kept = followed.kept
-                none = np.empty((position.shape[0], followed.kept, 0), host_dtype(position))
-                self.draws.append(none, followed.stats)
+            if store is not None and self.kept:
+                none = np.empty((position.shape[0], self.kept, 0), host_dtype(position))
+                self.draws.append(none, archive.get(store.arrays, "stats"))
             if save_warmup:
                 self.warmup = Memory(position, dim, owed, statistics, positions=True)
-        self._before = self.kept
         self.total = self._steps_to(watch.expected)
         if isinstance(sampler, Elsewhere):
             sampler.end = state.step + self._steps_to(num_draws)
@@ -140,7 +141,7 @@ class Run:
             if self.store is None:
                 self.loop(name, guard, progress, max_seconds)
             else:
-                with self.store.finishing_at(self._place):
+                with self.store.finishing(self._checkpoint):
                     self.loop(name, guard, progress, max_seconds)
             return self.finish(name, guard)
 
@@ -193,7 +194,7 @@ class Run:
                 if met:
                     break
                 if store is not None:
-                    store.after_step(self._place)
+                    store.checkpoint(self._checkpoint)
                 if chains.over or (self.ranks is None and left() <= 0.0):
                     self._enough(guard, reporter, last=True)
                     break
@@ -241,8 +242,8 @@ class Run:
                 if drawn is not None:
                     if self.running is not None and batch is not None:
                         self.running.add(batch, drawn.shape[0])
-                        if self.store is not None:
-                            self.store.append_predictions(batch[0].values)
+                        if self.predictions is not None:
+                            self.predictions.append(to_host(batch[0].values))
                     self.draws.append(drawn, stats)
                     self.watch.take(drawn)
                     self.kept += drawn.shape[1]
@@ -250,26 +251,34 @@ class Run:
                     self.warmup.append(positions, stats)
                 self.state, self._divergences = chains.state, chains.divergences
             except BaseException as error:
-                if self.store is not None:
-                    self.store.abandon(error)
+                if self.store is not None:  # its files have rows that no state may count
+                    self.store.errors.append(error)
                 raise
         return True
 
     def _elapsed(self) -> float:
         """Return the seconds of this call, and of those before that filled the same folder."""
-        before = 0.0 if self.store is None else self.store.seconds
+        before = 0.0 if self.store is None else self.store.header.get("seconds", 0.0)
         return before + time.perf_counter() - self.begin
 
-    def _place(self) -> Place:
-        """Return what a checkpoint says."""
-        return Place(
-            self._state(),
-            self.running,
-            self._elapsed(),
-            self._settings(),
-            self.watch.pack(),
-            self._is_complete(),
-        )
+    def _checkpoint(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what a folder needs to continue the run: plain values and arrays."""
+        values: dict[str, Any] = {
+            "complete": self._is_complete(),
+            "seconds": self._elapsed(),
+            "settings": self._settings(),
+            "predictive": self._described(),
+            "origin": self.origin,
+            "found": self.found,
+        }
+        arrays: dict[str, Any] = {}
+        archive.put_state(arrays, values, self._state())
+        values["watch"], watched = self.watch.pack()
+        archive.put(arrays, "watch", watched)
+        if self.running is not None and self.running.moments.count:
+            values["prediction"], gathered = self.running.pack()
+            archive.put(arrays, "prediction", gathered)
+        return values, arrays
 
     def _state(self) -> AnyState:
         """Return the state of the run, with the divergences since the last draw."""
@@ -392,7 +401,7 @@ class Run:
                 running.x,
                 positions=positions if self.save_draws else None,
                 running=running,
-                samples=None if self.store is None else self.store.predictions(self.kept),
+                samples=None if self.predictions is None else self.predictions.array(self.kept),
             )
         return Draws(
             positions=positions,

@@ -30,7 +30,6 @@ from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState, placed
 from ribbit.run import Run
 from ribbit.store import Store, folder_opened
-from ribbit.stored import RunStore
 from ribbit.until import Converged, Watch, counts
 
 if TYPE_CHECKING:
@@ -334,7 +333,6 @@ class Sampler(ABC):
                     progress = False
                     save_draws = save_draws and store is None
                     save_warmup = save_warmup and store is None
-                kept: Any = None
                 if folder is not None:
                     request = self._request(
                         num_draws=num_draws,
@@ -350,11 +348,10 @@ class Sampler(ABC):
                         until=until,
                         first=first,
                     )
-                    kept = RunStore(name, folder, request)
-                if store is not None:
-                    kept = ranks.stored(kept)
+                    folder.resume(request)
+                kept = None if store is None else ranks.stored(folder)
                 if kept is not None and kept.begun:
-                    origin = kept.origin
+                    origin = kept.header["origin"]
                     state = self._adopt(name, placed(self._density.xp, kept.state), guard)
                 elif resume is None:
                     try:
@@ -381,13 +378,14 @@ class Sampler(ABC):
                             f"[{name}] expected resume without {other}, got both: they come "
                             "from the state"
                         )
-                done = 0 if kept is None else kept.kept
+                done = 0 if kept is None else kept.num_draws
                 self._check_end(name, state, num_draws - done, thin)
                 if running is not None:  # bad x or y: before any work
                     theta = self._density.completed(state)
                     running.prepare(theta, guard)
-                    if kept is not None:
-                        kept.restore(running)
+                    gathered = None if kept is None else kept.part("prediction")
+                    if gathered is not None:
+                        running.restore(*gathered)
                 watch = Watch(
                     name,
                     until,
@@ -399,12 +397,10 @@ class Sampler(ABC):
                     origin=origin,
                     guard=guard,
                 )
-                # Only the rank that writes the folder returns the draws.
-                watched: tuple[Any, Any] | None = None
-                if kept is not None and ranks.leads:
-                    watched = kept.watched()
+                watched = None if kept is None else kept.part("watch")
                 if watched is not None:
-                    watch.restore(*watched, self._density.xp)
+                    plain, arrays = watched
+                    watch.restore(plain, arrays, self._density.xp)
                 thinning = self._thinning(thin)
                 moved = stack.enter_context(
                     elsewhere(name, self, executor, thinning, each=save_warmup)
@@ -418,7 +414,9 @@ class Sampler(ABC):
                     save_warmup,
                     running,
                     origin=origin,
-                    found=kept.found if kept and kept.begun else self._found(state, resume),
+                    found=kept.header["found"]
+                    if kept and kept.begun
+                    else self._found(state, resume),
                     begin=begin,
                     watch=watch,
                     store=kept,

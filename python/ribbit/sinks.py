@@ -1,14 +1,13 @@
-"""Where the draws of a run go: memory, or the files of a folder.
+"""Where the draws of a run go: memory, or the files of a folder (`ribbit.store.FileSink`).
 
 Shapes: C chains, D draws, K draws of a block, P parameters.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -16,12 +15,7 @@ from ribbit._arrays.draws import put_draw
 from ribbit._arrays.namespace import namespace, require_memory
 from ribbit.protocols import Array
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from ribbit.store import Part
-
-__all__ = ["Memory", "Sink", "Stored"]
+__all__ = ["Memory", "Sink"]
 
 _FIRST, _BYTES = 64, 1 << 23  # draws of the first block that grows, and what it may take
 
@@ -154,33 +148,3 @@ class Memory:
                 column[:, low : low + size] = stats[name][:, :size]
             low += size
         self._blocks, self._begin, self._end = [(to, columns)], 0, self.count
-
-
-class Stored:
-    """The files of a folder; see `ribbit.store.Part`."""
-
-    def __init__(self, part: Part, empty: npt.NDArray[Any]) -> None:
-        """Take the files, and what stands for positions that are not kept."""
-        self._part, self._empty = part, empty
-
-    @property
-    def count(self) -> int:
-        """Draws so far."""
-        return self._part.count
-
-    def room(self) -> int:
-        """Return that there is any room: a full disk is told by the next checkpoint."""
-        return sys.maxsize
-
-    def append(self, positions: Array, stats: Mapping[str, Array]) -> None:
-        """Add draws (C, K, P) and their statistics (C, K)."""
-        self._part.append(positions, stats)
-
-    def upto(self, count: int) -> tuple[Any, dict[str, Array]]:
-        """Return the first positions (C, count, P) and statistics (C, count), mapped files."""
-        positions, stats = self._part.upto(count)
-        return self._empty if positions is None else positions, stats
-
-    def statistics(self, count: int) -> dict[str, Array]:
-        """Return the first statistics alone, in memory."""
-        return {name: np.ascontiguousarray(values) for name, values in self.upto(count)[1].items()}

@@ -11,10 +11,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import io
 import json
 import math
 import os
 import re
+import sys
 import threading
 import time
 import weakref
@@ -22,7 +24,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -33,39 +35,29 @@ from ribbit._arrays.warning import warn
 from ribbit.errors import DataError
 from ribbit.protocols import Array
 from ribbit.results import archive
-from ribbit.results.contents import whole
+from ribbit.results.archive import Arrays, whole
+from ribbit.results.atomic_file import sync_folder
 from ribbit.results.draws import Draws
 from ribbit.results.lazy import JoinedArray, MappedArray, RoundedArray, encoded
-from ribbit.results.saved import Fit, draws_of, fit_of, flag, module_of, run_of
+from ribbit.results.running import RunningPrediction
+from ribbit.results.saved import Fit, Rows, draws_of, fit_of, module_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = [
-    "Lock",
-    "Opened",
-    "Part",
-    "Saved",
-    "StateWriter",
-    "Store",
-    "StoreWriter",
-    "difference",
-    "folder_opened",
-    "load",
-    "writer",
-]
+__all__ = ["Checkpoint", "Folder", "Lock", "Store", "difference", "folder_opened", "load", "writer"]
 
 _FORMAT = 1
 _BLOCK = 1 << 26  # bytes of a file that share a checksum
 _PIECE = 1 << 22  # bytes that a check of a file reads at once
 _STATE, _PREVIOUS, _NEW, _LOCK = "state", "state.previous", "state.new", "lock"
 _HEAD = re.compile(rb'\{"ribbit run": (\d+), "crc32": "([0-9a-f]{8})", ')
-_OURS = (_LOCK, _NEW)  # what a run leaves that was killed before it had a state
+_FILES = ("positions", "stats", "predictions", "warmup_positions", "warmup_stats")
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
-_KINDS = {"draws": "a sampler's run", "fit": "a fit"}
 _NAME = "load"
-_EXPECTED = "a file of draws or of a fit, or the folder of a run"
-_RESCUE = "rb.load(..., rescue=True) returns the draws before the damage"
+_EXPECTED = "path must be a file of draws or of a fit, or the folder of a run"
+_RESCUE = "rb.load(folder, rescue=True) returns the draws before the damage."
+_OWN = "Give this run a folder of its own."
 
 
 @dataclass(frozen=True)
@@ -135,81 +127,67 @@ class RowFile:
     """An append-only file of rows (D, C, ...), each a draw of all chains.
 
     `stored` is the dtype in the file ("bfloat16" too) or the fields of statistics, `dtype` the
-    dtype of positions in memory. `crcs` are the CRC-32 of each block of `block` bytes; the last
+    dtype of positions in memory. `crc32` are the checksums of blocks of `block` bytes; the last
     block may be shorter. Rows that cannot be written, and all after them, stay in memory (`held`).
     """
 
     def __init__(
         self,
-        path: Path,
+        folder: Path,
+        name: str,
         stored: Any,
         dtype: str | None,
-        shape: tuple[int, ...],
+        shape: Iterable[int],
         rows: int = 0,
-        crcs: Iterable[int] = (),
+        crc32: Iterable[int] = (),
         block: int | None = None,
     ) -> None:
-        self.path, self.stored, self.dtype, self.shape = path, stored, dtype, shape
-        self.rows = self.written = rows
-        self.crcs, self.block = list(crcs), block or _BLOCK
+        """Take what `describe` returned, checked, or describe a new file."""
+        if name not in _FILES:
+            raise ValueError(f"a file {name!r:.60}")
+        self.path, self.stored, self.dtype = folder / f"{name}.bin", stored, dtype
+        self.shape = tuple(whole("shape", n, below=2**40) for n in shape)
+        self.rows = self.written = whole("rows", rows, below=2**40)
+        self.crc32 = [whole("crc32", crc, below=2**32) for crc in crc32]
+        self.block = whole("block", _BLOCK if block is None else block, below=2**40)
         self.held: list[npt.NDArray[Any]] = []
         if isinstance(stored, str):
-            self.disk = np.dtype({"bfloat16": "uint16"}.get(stored, stored)).newbyteorder("<")
+            self.disk = np.dtype("uint16" if stored == "bfloat16" else stored).newbyteorder("<")
         else:
-            fields = [(name, np.dtype(kind).newbyteorder("<")) for name, kind in stored]
+            fields = [(field, np.dtype(kind).newbyteorder("<")) for field, kind in stored]
             self.disk = np.dtype(fields, align=True)
-        self.each = math.prod(shape) * self.disk.itemsize
+        self.each = math.prod(self.shape) * self.disk.itemsize  # bytes of a row
+        kinds = {self.disk[field].kind for field in self.disk.names or ()} or {self.disk.kind}
+        if not kinds <= set("biuf") or 0 in (self.block, *self.shape):
+            raise ValueError(f"rows {self.shape} of {self.disk} in blocks of {self.block} bytes")
+        if len(self.crc32) != -(-self.rows * self.each // self.block):
+            raise ValueError(f"{len(self.crc32)} checksums of {self.rows * self.each} bytes")
         self._descriptor: int | None = None
         self._errors: list[BaseException] = []
         self._lock = threading.Lock()  # no thread maps the file while another closes it
 
     def describe(self) -> dict[str, Any]:
         """Return plain values for the state file, copied."""
-        return {
-            "stored": self.stored,
-            "dtype": self.dtype,
-            "shape": self.shape,
-            "rows": self.rows,
-            "block": self.block,
-            "crc32": list(self.crcs),
-        }
-
-    @staticmethod
-    def from_description(folder: Path, name: str, found: dict[str, Any]) -> RowFile:
-        """Rebuild from `describe`; ValueError, KeyError or TypeError for anything else."""
-        if name not in ("positions", "stats", "predictions", "warmup_positions", "warmup_stats"):
-            raise ValueError(f"a file {name!r:.60}")
-        shape = tuple(whole("shape", n, below=2**40) for n in found["shape"])
-        rows, block = whole("rows", found["rows"], below=2**40), found["block"]
-        crcs = [whole("crc32", crc, below=2**32) for crc in found["crc32"]]
-        file = RowFile(
-            folder / f"{name}.bin", found["stored"], found["dtype"], shape, rows, crcs, block
-        )
-        kinds = {file.disk[field].kind for field in file.disk.names or ()} or {file.disk.kind}
-        if whole("block", block, below=2**40) == 0 or not kinds <= set("biuf") or 0 in shape:
-            raise ValueError(f"rows {shape} of {file.disk} in blocks of {block} bytes")
-        if len(crcs) != -(-rows * file.each // block):
-            raise ValueError(f"{len(crcs)} checksums of {rows * file.each} bytes")
-        return file
+        names = ("stored", "dtype", "shape", "rows", "block")
+        return {name: getattr(self, name) for name in names} | {"crc32": list(self.crc32)}
 
     def open(self, errors: list[BaseException]) -> None:
         """Make the file, or cut off what does not count; what goes wrong later joins `errors`."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
-        self._descriptor = os.open(self.path, flags, 0o666)
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         # After an error it stays open as long as this lives. A run may end with the process.
         self._close = weakref.finalize(self, os.close, self._descriptor)
         self._close.atexit = False
         os.ftruncate(self._descriptor, self.rows * self.each)
         self._errors = errors
 
-    def append(self, block: npt.NDArray[Any]) -> None:
-        """Write rows (K, C, ...) to the system's cache; what cannot be written stays in memory."""
+    def append(self, rows: Any) -> None:
+        """Write rows (K, C, ...) or (K C, ...) to the system's cache, else keep them in memory."""
         assert self._descriptor is not None
         if isinstance(self.stored, str):
-            block = encoded(block, self.stored)
-        block = np.ascontiguousarray(block, self.disk)
-        self.rows += len(block)
-        data = block.reshape(-1).view(np.uint8).data
+            rows = encoded(rows, self.stored)
+        rows = np.ascontiguousarray(rows, self.disk).reshape((-1, *self.shape))
+        self.rows += len(rows)
+        data = rows.reshape(-1).view(np.uint8).data
         left = data
         try:
             while left and not self._errors:  # a full disk takes a part first
@@ -218,16 +196,15 @@ class RowFile:
             error.filename = str(self.path)
             self._errors.append(error)
         if left or self.held:
-            self.held.append(block.copy())
+            self.held.append(rows.copy())
             return
-        at = self.written * self.each
-        self.written = self.rows
+        at, self.written = self.written * self.each, self.rows
         while data:
-            room = self.block - at % self.block
-            if room == self.block:
-                self.crcs.append(0)
-            self.crcs[-1] = zlib.crc32(data[:room], self.crcs[-1])
-            at, data = at + min(room, len(data)), data[room:]
+            left_of_block = self.block - at % self.block
+            if left_of_block == self.block:
+                self.crc32.append(0)
+            self.crc32[-1] = zlib.crc32(data[:left_of_block], self.crc32[-1])
+            at, data = at + min(left_of_block, len(data)), data[left_of_block:]
 
     def sync(self) -> None:
         """Flush what was written to the disk."""
@@ -238,25 +215,31 @@ class RowFile:
         """Close the file, which is then mapped by its path."""
         with self._lock:
             if self._descriptor is not None:
-                self._descriptor = self._close()
+                self._descriptor = None  # first: it is gone even if closing fails
+                self._close()
 
-    def array(self, rows: int) -> Any:
-        """Return the first rows as (C, rows, ...); the file is mapped."""
-        parts = [np.empty((0, *self.shape), self.disk)] if rows == 0 else []
-        count = min(rows, self.written)
+    def array(self, count: int) -> Any:
+        """Return the first rows as (C, count, ...); the file is mapped."""
+        parts: list[Any] = [np.empty((0, *self.shape), self.disk)] if count == 0 else []
+        mapped = min(count, self.written)
         with self._lock:
             own = self._descriptor
-            if count:
+            if mapped:
                 # By the descriptor of who writes: the folder may be gone.
                 with open(self.path if own is None else own, "rb", closefd=own is None) as file:
-                    parts.append(MappedArray(file, self.disk, "r", shape=(count, *self.shape)))
-        for block in self.held if rows > count else []:
-            parts.append(block[: rows - count])
-            count += len(parts[-1])
-        turned: list[Any] = [np.swapaxes(part, 0, 1) for part in parts]
+                    parts.append(MappedArray(file, self.disk, "r", shape=(mapped, *self.shape)))
+        for block in self.held if count > mapped else []:
+            parts.append(block[: count - mapped])
+            mapped += len(parts[-1])
+        parts = [np.swapaxes(part, 0, 1) for part in parts]
         if self.dtype is not None and self.stored != self.dtype:
-            turned = [RoundedArray(part, self.dtype) for part in turned]
-        return turned[0] if len(turned) == 1 else JoinedArray(turned, 1)
+            parts = [RoundedArray(part, self.dtype) for part in parts]
+        return parts[0] if len(parts) == 1 else JoinedArray(parts, 1)
+
+    def ends(self) -> list[tuple[int, int]]:
+        """Return the end of each block in bytes, with its checksum."""
+        size = self.rows * self.each
+        return [(min((i + 1) * self.block, size), crc) for i, crc in enumerate(self.crc32)]
 
     def valid(self, known: Iterable[tuple[int, int]] = ()) -> int:
         """Return how many rows at the start of the file have the right checksums.
@@ -275,147 +258,227 @@ class RowFile:
                 good = end
         return min(good // self.each, self.rows)
 
-    def ends(self) -> list[tuple[int, int]]:
-        """Return the end of each block in bytes, with its checksum."""
-        size = self.rows * self.each
-        return [(min((i + 1) * self.block, size), crc) for i, crc in enumerate(self.crcs)]
-
     def check(self, function: str, *, verify: bool = True) -> None:
         """Raise a DataError with the file's name if it is missing, short, or damaged."""
-        wanted, got = self.rows * self.each, "no such file"
-        if self.path.exists():
-            size = self.path.stat().st_size
-            got = f"{size} bytes where {wanted} were written" if size < wanted else ""
-        if verify and not got and self.valid() < self.rows:
-            got = "bytes that do not match their checksum"
-        if got:
-            text = f"expected a whole file, got {got}: {self.path} ({_RESCUE})"
-            raise DataError(f"[{function}] {text}")
+        size = self.path.stat().st_size if self.path.exists() else -1
+        short = size < self.rows * self.each
+        if short or (verify and self.valid() < self.rows):
+            fault = "is missing or cut short" if short else "does not match its checksums"
+            raise DataError(f"[{function}] {self.path} {fault}. {_RESCUE}")
 
 
-class Part:
-    """Draws, or steps of warmup: positions, unless none are kept, and statistics, in two files."""
+class FileSink:
+    """A sink: draws, or steps of warmup, in the files of positions and of statistics.
 
-    def __init__(self, files: Mapping[str, RowFile], prefix: str = "") -> None:
+    `empty` (C, 0, P) stands for positions that are not kept.
+    """
+
+    def __init__(self, files: Mapping[str, RowFile], empty: Any, prefix: str = "") -> None:
         self._positions = files.get(f"{prefix}positions")
-        self._stats = files[f"{prefix}stats"]
+        self._stats, self._empty = files[f"{prefix}stats"], empty
 
     @property
     def count(self) -> int:
         """Draws of each chain."""
         return self._stats.rows
 
-    @property
-    def row(self) -> np.dtype[Any]:
-        """Dtype of the statistics of a draw of one chain."""
-        return self._stats.disk
+    def room(self) -> int:
+        """Return that there is any room: a full disk is told by the next checkpoint."""
+        return sys.maxsize
 
     def append(self, positions: Array, stats: Mapping[str, Array]) -> None:
         """Add draws (C, K, P) and their statistics (C, K)."""
-        rows = np.zeros((positions.shape[1], *self._stats.shape), self.row)
-        for name in self.row.names or ():
+        rows = np.zeros((positions.shape[1], *self._stats.shape), self._stats.disk)
+        for name in rows.dtype.names or ():
             rows[name] = np.swapaxes(to_host(stats[name]), 0, 1)
         if self._positions is not None:
             self._positions.append(np.swapaxes(to_host(positions), 0, 1))
         self._stats.append(rows)
 
-    def upto(self, count: int) -> tuple[Any, dict[str, npt.NDArray[Any]]]:
-        """Return the first positions (C, count, P), None if none are kept, and statistics."""
-        positions = None if self._positions is None else self._positions.array(count)
+    def upto(self, count: int) -> tuple[Any, Arrays]:
+        """Return the first positions (C, count, P) and statistics (C, count), mapped files."""
+        positions = self._empty if self._positions is None else self._positions.array(count)
         stats = np.asarray(self._stats.array(count))
-        return positions, {name: stats[name] for name in self.row.names or ()}
+        return positions, {name: stats[name] for name in stats.dtype.names or ()}
+
+    def statistics(self, count: int) -> Arrays:
+        """Return the first statistics alone, in memory."""
+        return {name: np.ascontiguousarray(values) for name, values in self.upto(count)[1].items()}
 
 
-class Opened(NamedTuple):
-    """A folder that no other run writes; `writable` is False for a finished run on such a disk."""
+class Checkpoint:
+    """Contents of the state file of a folder when a call began; empty for a new folder.
 
-    options: Store
-    writable: bool
-
-
-# What `save` returns for a state file: plain values, and what makes the bytes of each section.
-Saved: TypeAlias = "tuple[dict[str, Any], dict[str, Callable[[], bytes]]]"
-
-
-class StateWriter:
-    """The state file of a folder while one call writes it; `kind` is "draws" or "fit".
-
-    `begun` and `complete` say whether the folder holds this run and whether it had ended, `seconds`
-    how long the calls before took. `header` and `arrays` are the contents of the state that was
-    there. `files` has a RowFile by each name, without ".bin".
+    `header` has plain values, `arrays` the arrays of the host. Other ranks of a group have the
+    checkpoint of rank 0, which alone writes the folder, with the statistics of the draws.
     """
 
-    def __init__(self, function: str, opened: Opened, kind: str, request: dict[str, Any]) -> None:
-        self.function, self.kind, self.options = function, kind, opened.options
-        self.folder = opened.options.folder
-        self.begun, self.complete, self.seconds = False, False, 0.0
-        self.header: dict[str, Any] = {}
-        self.arrays: dict[str, npt.NDArray[Any]] = {}
+    def __init__(self, header: dict[str, Any], arrays: Arrays) -> None:
+        self.header, self.arrays = header, arrays
+
+    @property
+    def begun(self) -> bool:
+        """Whether the folder held this run or fit."""
+        return bool(self.header)
+
+    @property
+    def num_draws(self) -> int:
+        """Draws of each chain; 0 for a fit."""
+        files = self.header.get("files")
+        return int(files["stats"]["rows"]) if files else 0
+
+    @property
+    def state(self) -> Any:
+        """State where the run or fit continues."""
+        return archive.state_of(self.header, self.arrays)
+
+    def part(self, name: str) -> tuple[dict[str, Any], Arrays] | None:
+        """Return the plain values and arrays of a name, None if it has none."""
+        found = self.header.get(name)
+        return None if found is None else (found, archive.get(self.arrays, name))
+
+
+# Returns the contents of a state file: plain values and arrays of the host.
+Save: TypeAlias = "Callable[[], tuple[dict[str, Any], Arrays]]"
+
+
+class Folder(Checkpoint):
+    """A folder that one call writes: files of rows, and the state file that counts them.
+
+    `files` has a RowFile by each name, without ".bin". Once there are `errors`, nothing is written.
+    """
+
+    def __init__(self, function: str, options: Store, *, writes: bool) -> None:
+        super().__init__({}, {})
+        self.function, self.options, self.folder = function, options, options.folder
         self.files: dict[str, RowFile] = {}
         self.errors: list[BaseException] = []
-        self.writable = opened.writable
-        self._request = {key: plain(value) for key, value in request.items()}
+        self._writes = writes  # not for a run that has ended
+        self._request: dict[str, Any] = {}
         self._thread: threading.Thread | None = None
-        self._told, self._took = False, 0.0
-        self._due = time.perf_counter() + self.options.flush_seconds
-        if (self.folder / _STATE).exists():
-            self._resume()
+        self._seconds = 0.0  # of the last checkpoint
+        self._due = time.perf_counter() + options.flush_seconds
 
-    def _resume(self) -> None:
-        """Read the state; DataError if it is damaged, ValueError if another call wrote it."""
-        function, folder = self.function, self.folder
-        header, sections = _read_state(function, folder / _STATE)
-        if header["kind"] != self.kind:
-            own, other = (_KINDS[kind] for kind in (self.kind, header["kind"]))
-            raise DataError(
-                f"[{function}] expected the folder of {own}, got the folder of {other}: {folder}"
+    def resume(self, request: dict[str, Any], *, fit: bool = False) -> None:
+        """Read the state, if there is one; DataError if it is damaged, ValueError if not ours."""
+        function, folder, options = self.function, self.folder, self.options
+        if fit and (options.keep != "draws" or options.dtype is not None):
+            raise ValueError(
+                f"[{function}] store must be without keep= and dtype=, which are for draws, got "
+                f"keep={options.keep!r}, dtype={options.dtype!r}"
             )
-        kept = header["files"]["stats"]["rows"] if self.kind == "draws" else None
-        refusal = difference(function, folder, header["request"], self._request, kept)
+        chosen = {"keep": options.keep, "dtype": options.dtype}
+        self._request = {key: plain(value) for key, value in {**request, "store": chosen}.items()}
+        path = folder / _STATE
+        if not path.exists():
+            return
+        header, arrays = _read_state(function, path)
+        if ("fit" in header) != fit:
+            kinds = ("a fit", "a sampler's run")
+            raise DataError(
+                f"[{function}] {folder} holds {kinds[fit]}, not {kinds[not fit]}. {_OWN}"
+            )
+        with archive.reading(function, path, _RESCUE):
+            self.files = _files_of(folder, header)
+            self._writes = self._writes and not header["complete"]
+        rows = 0 if fit else self.files["stats"].rows
+        refusal = difference(function, folder, header["request"], self._request, rows)
         if refusal is not None:
             raise refusal
-        with _reading(function, folder / _STATE):
-            self.header, self.arrays = _unpacked(function, header, sections)
-            self.files = _files_of(folder, header)
-            self.seconds, self.complete = float(header["seconds"]), flag(header["complete"])
         for file in self.files.values():
             file.check(function)
-        self.begun = True
+        self.header, self.arrays = header, arrays
+
+    def shared(self) -> Checkpoint:
+        """Return what other ranks must know: the state, and the statistics of its draws."""
+        arrays = dict(self.arrays)
+        if "stats" in self.files:
+            stats = np.asarray(self.files["stats"].array(self.num_draws))
+            archive.put(arrays, "stats", {n: np.array(stats[n]) for n in stats.dtype.names or ()})
+        return Checkpoint(self.header, arrays)
+
+    def begin(
+        self,
+        empty: npt.NDArray[Any],
+        statistics: Mapping[str, str],
+        *,
+        positions: bool,
+        warmup: bool,
+        running: RunningPrediction | None,
+    ) -> tuple[FileSink, FileSink | None, RowFile | None]:
+        """Return where draws, warmup and predictions go, after the draws of the folder.
+
+        `empty` (C, 0, P) tells shape and dtype of the draws.
+        """
+        chains, _, dim = empty.shape
+        dtype = empty.dtype.name
+        if not self.begun:
+            for prefix in ("", "warmup_") if warmup else ("",):
+                self._add(f"{prefix}stats", list(statistics.items()), None, (chains,))
+                if positions or prefix:
+                    stored = self.options.dtype or dtype
+                    self._add(f"{prefix}positions", stored, dtype, (chains, dim))
+            if running is not None and self.options.keep == "predictions":
+                flat = getattr(running.predictive, "flat", False) and running.shape[1:] == (1,)
+                outputs = running.shape[:1] if flat else running.shape
+                self._add("predictions", running.dtype, running.dtype, (chains, *outputs))
+        if self._writes:
+            try:
+                for file in self.files.values():
+                    file.open(self.errors)
+            except OSError as error:
+                raise _failure(self.function, self.folder, error) from error
+        warm = FileSink(self.files, empty, "warmup_") if "warmup_stats" in self.files else None
+        return FileSink(self.files, empty), warm, self.files.get("predictions")
+
+    def _add(self, name: str, stored: Any, dtype: str | None, shape: tuple[int, ...]) -> None:
+        """Describe a new file of rows."""
+        self.files[name] = RowFile(self.folder, name, stored, dtype, shape)
 
     def reserve(self) -> float:
         """Return the seconds that the last checkpoint will take, as far as is known."""
-        return 1.5 * self._took
+        return 1.5 * self._seconds
 
-    def checkpoint(self, save: Callable[[], Saved], *, now: bool = False) -> None:
-        """Write the state during sampling when it is due; `now`: before this returns.
+    def checkpoint(self, save: Save, *, now: bool = False) -> None:
+        """Write the state when it is due; `now`: before this returns.
 
         Raises OSError when that failed, or an append before it.
         """
         early = time.perf_counter() < self._due or (self._thread and self._thread.is_alive())
         if early and not (now or self.errors):
             return
-        self._join()
-        if self.writable and not self.complete and not self.errors:
-            job = self._job(*save())
-            if not self.errors:  # of appends in `save`
-                thread = threading.Thread(target=job, name="ribbit store", daemon=True)
-                try:
-                    (job if now else thread.start)()
-                    self._thread = None if now else thread
-                except RuntimeError:  # the interpreter ends, and starts no thread
-                    job()
-            self._due = time.perf_counter() + self.options.flush_seconds
-        if self.errors:
-            self._told = True
-            raise _failure(self.function, self.folder, self.errors[0])
-
-    def _join(self) -> None:
-        """Wait for the thread that writes, if there is one."""
         if self._thread is not None:
             self._thread.join()
+            self._thread = None
+        if self._writes and not self.errors:
+            values, arrays = save()
+            files = {name: file.describe() for name, file in self.files.items()}
+            state = {"request": self._request, "files": files, **values}, arrays
+            if not now:
+                self._thread = threading.Thread(target=self._write, args=state, daemon=True)
+                try:
+                    self._thread.start()
+                except RuntimeError:  # the interpreter ends, and starts no thread
+                    self._thread, now = None, True
+            if now:
+                self._write(*state)
+            self._due = time.perf_counter() + self.options.flush_seconds
+        if self.errors:
+            raise _failure(self.function, self.folder, self.errors[0])
+
+    def _write(self, header: dict[str, Any], arrays: Arrays) -> None:
+        """Flush the files, then the state that counts their rows."""
+        begin = time.perf_counter()
+        try:
+            for file in self.files.values():
+                file.sync()
+            _write_state(self.folder, header, archive.packed(arrays))
+        except BaseException as error:  # raised by the next checkpoint
+            self.errors.append(error)
+        self._seconds = time.perf_counter() - begin
 
     @contextlib.contextmanager
-    def finishing(self, save: Callable[[], Saved]) -> Iterator[None]:
+    def finishing(self, save: Save) -> Iterator[None]:
         """Write the state when the block ends, however it ends.
 
         Raises OSError when that fails; an exception that ends the block gets a note instead.
@@ -423,96 +486,29 @@ class StateWriter:
         try:
             yield
         except BaseException as error:
-            self._join()
-            if not self._told:
-                try:
-                    self._finish(save)
-                except Exception as other:
+            try:
+                self._finish(save)
+            except Exception as other:
+                if str(other) != str(error):  # else it is what ends the block
                     error.add_note(str(other))
             raise
         self._finish(save)
 
-    def _finish(self, save: Callable[[], Saved]) -> None:
+    def _finish(self, save: Save) -> None:
+        """Write the last state and close the files: all that was drawn is in them."""
         self.checkpoint(save, now=True)
-        for file in self.files.values():  # all that was drawn is in them
+        for file in self.files.values():
             file.close()
 
-    def _job(
-        self, values: dict[str, Any], sections: dict[str, Callable[[], bytes]]
-    ) -> Callable[[], None]:
-        """Return what writes a state; all that appends change is copied here."""
-        header = {
-            "kind": self.kind,
-            "request": self._request,
-            "files": {name: file.describe() for name, file in self.files.items()},
-            **values,
-        }
 
-        def job() -> None:
-            begin = time.perf_counter()
-            try:
-                for file in self.files.values():
-                    file.sync()
-                _write_state(self.folder, header, {name: make() for name, make in sections.items()})
-            except BaseException as error:  # for the thread that samples
-                self.errors.append(error)
-            self._took = time.perf_counter() - begin
-
-        return job
-
-
-class StoreWriter(StateWriter):
-    """The files of draws and the state file that counts them; see `StateWriter`."""
-
-    draws: Part
-    warmup: Part | None = None
-    predictions: RowFile | None = None
-
-    def begin(
-        self,
-        shape: tuple[int, int],
-        dtype: str,
-        statistics: Mapping[str, str],
-        *,
-        positions: bool,
-        warmup: bool,
-        predictions: tuple[tuple[int, ...], str] | None,
-    ) -> None:
-        """Make the files of draws (C, P), or take up those that are there.
-
-        predictions: shape of a row, (C, N) or (C, N, K), and dtype.
-        """
-        stored, kinds = self.options.dtype or dtype, list(statistics.items())
-        made: dict[str, Any] = {"stats": (kinds, None, shape[:1])}
-        if positions:
-            made["positions"] = stored, dtype, shape
-        if warmup:
-            made["warmup_stats"] = kinds, None, shape[:1]
-            made["warmup_positions"] = stored, dtype, shape
-        if predictions is not None:
-            made["predictions"] = predictions[1], predictions[1], predictions[0]
-        if not self.begun:
-            files = {name: RowFile(self.folder / f"{name}.bin", *how) for name, how in made.items()}
-            self.files = files
-        if self.writable and not self.complete:
-            try:
-                for file in self.files.values():
-                    file.open(self.errors)
-            except OSError as error:
-                raise _failure(self.function, self.folder, error) from error
-        self.draws = Part(self.files)
-        self.warmup = Part(self.files, "warmup_") if "warmup_stats" in self.files else None
-        self.predictions = self.files.get("predictions")
-
-
-def _write_state(folder: Path, header: dict[str, Any], sections: dict[str, bytes]) -> None:
+def _write_state(folder: Path, header: dict[str, Any], data: bytes) -> None:
     """Replace the state file, flushed; the state before becomes state.previous."""
-    header["sections"] = [(name, len(data), zlib.crc32(data)) for name, data in sections.items()]
+    header = {**header, "arrays": (len(data), zlib.crc32(data))}
     line = archive.text(header)[1:].encode() + b"\n"
+    head = b'{"ribbit run": %d, "crc32": "%08x", ' % (_FORMAT, zlib.crc32(line))
     with open(folder / _NEW, "wb", buffering=0) as file:
-        head = b'{"ribbit run": %d, "crc32": "%08x", ' % (_FORMAT, zlib.crc32(line))
-        for data in (head + line, *sections.values()):
-            left = memoryview(data)
+        for part in (head + line, data):
+            left = memoryview(part)
             while left:  # a full disk takes a part first
                 left = left[file.write(left) or 0 :]
         os.fsync(file.fileno())
@@ -521,70 +517,35 @@ def _write_state(folder: Path, header: dict[str, Any], sections: dict[str, bytes
     with contextlib.suppress(OSError):  # a file system without links does without
         os.link(folder / _STATE, folder / _PREVIOUS)
     os.replace(folder / _NEW, folder / _STATE)
-    _sync_folder(folder)
+    sync_folder(folder)
 
 
-def _read_state(function: str, path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return the plain values and the sections of a state file; DataError with its name."""
+def _read_state(function: str, path: Path) -> tuple[dict[str, Any], Arrays]:
+    """Return the plain values and arrays of a state file; DataError with its name."""
     try:
-        line, _, rest = path.read_bytes().partition(b"\n")
+        line, _, data = path.read_bytes().partition(b"\n")
     except FileNotFoundError as error:
-        raise DataError(
-            f"[{function}] expected a whole run, got no file {path} ({_RESCUE})"
-        ) from error
-    with _reading(function, path):
+        raise DataError(f"[{function}] {path} is missing. {_RESCUE}") from error
+    with archive.reading(function, path, _RESCUE):
         head = _HEAD.match(line)
         if head is None:
             raise ValueError("another format")
         if int(head[1]) != _FORMAT:
             raise DataError(
-                f"[{function}] expected a run of format {_FORMAT}, got {int(head[1])}: {path} "
-                "(written by another version of Ribbit)"
+                f"[{function}] {path} has format {int(head[1])} of a run, this Ribbit reads format "
+                f"{_FORMAT}. Load it with the Ribbit that wrote it."
             )
         if zlib.crc32(line[head.end() :] + b"\n") != int(head[2], 16):
-            raise ValueError("bytes that do not match their checksum")
+            raise ValueError("a header that does not match its checksum")
         header: dict[str, Any] = json.loads(line)
-        sections, at = {}, 0
-        for name, size, crc in header["sections"]:
-            sections[name] = rest[at : at + size]
-            if len(sections[name]) != size or zlib.crc32(sections[name]) != crc:
-                raise ValueError(f"bytes of {name} that do not match their checksum")
-            at += size
-        if at != len(rest):
-            raise ValueError(f"{len(rest) - at} bytes more")
-        return header, sections
-
-
-@contextlib.contextmanager
-def _reading(function: str, path: Path) -> Iterator[None]:
-    """Raise what goes wrong with the contents of a file as a DataError with its name."""
-    try:
-        yield
-    except (DataError, OSError, MemoryError):
-        raise
-    except Exception as error:  # zipfile, numpy and json raise all kinds
-        raise DataError(
-            f"[{function}] expected the whole state of a run, got a damaged or foreign file: "
-            f"{path} ({type(error).__name__}: {error}; {_RESCUE})"
-        ) from error
-
-
-def _unpacked(
-    function: str, header: dict[str, Any], sections: dict[str, bytes]
-) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """Return the plain values and arrays of a state and its sections."""
-    values, arrays = dict(header), dict[str, Any]()
-    for data in sections.values():
-        more, found = archive.unpacked(function, data)
-        values |= more
-        arrays |= found
-    return values, arrays
+        if [len(data), zlib.crc32(data)] != header["arrays"]:
+            raise ValueError("arrays that do not match their checksum")
+        return header, archive.unpacked(function, io.BytesIO(data), len(data))
 
 
 def _files_of(folder: Path, header: dict[str, Any]) -> dict[str, RowFile]:
     """Return the files of a state; ValueError if they have different numbers of draws."""
-    described = header["files"].items()
-    files = {name: RowFile.from_description(folder, name, how) for name, how in described}
+    files = {name: RowFile(folder, name, **how) for name, how in header["files"].items()}
     for warmup in (False, True):
         rows = {f.rows for name, f in files.items() if name.startswith("warmup_") == warmup}
         if len(rows) > 1:
@@ -592,32 +553,22 @@ def _files_of(folder: Path, header: dict[str, Any]) -> dict[str, RowFile]:
     return files
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make renames in a folder durable, where folders can be opened (not on Windows)."""
-    with contextlib.suppress(PermissionError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
 def _failure(function: str, folder: Path, error: BaseException) -> BaseException:
     """Return the error that says why a folder could not be written."""
     if not isinstance(error, OSError):
         return error
-    text = (
-        f"[{function}] expected to write the run in {folder}, got {error.strerror or error}: "
-        f"{error.filename or folder} (the folder is whole up to its last checkpoint; the same call "
-        "resumes there)"
+    found = OSError(
+        error.errno or 5,
+        f"[{function}] could not write the run in {folder}: {error.strerror or error}, "
+        f"{error.filename or folder}. The folder is whole up to its last checkpoint; the same call "
+        "resumes there",
     )
-    found = OSError(error.errno or 5, text)
     found.__cause__ = error
     return found
 
 
 @contextlib.contextmanager
-def folder_opened(function: str, value: Any) -> Iterator[Opened | None]:
+def folder_opened(function: str, value: Any) -> Iterator[Folder | None]:
     """Give a folder that no other run writes meanwhile; None for None."""
     if value is None:
         yield None
@@ -625,28 +576,23 @@ def folder_opened(function: str, value: Any) -> Iterator[Opened | None]:
     options = Store.of(function, value)
     folder = options.folder
     if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"[{function}] expected a folder for store, got a file: {folder}")
+        raise NotADirectoryError(f"[{function}] store must be a folder, got the file {folder}")
     if not folder.exists():
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise type(error)(
-                f"[{function}] expected a folder for store that can be made, got {error}"
-            ) from error
+            text = f"[{function}] store must be a folder that can be made, got {error}"
+            raise type(error)(text) from error
         for place in (folder.parent, folder.parent.parent):  # a power cut must not lose the name
             with contextlib.suppress(OSError):
-                _sync_folder(place)
+                sync_folder(place)
     if not (folder / _STATE).exists():
         other = [entry for entry in sorted(os.listdir(folder)) if not _is_ours(folder / entry)]
         if other:
-            hint = (
-                f": its state is gone; to resume from an earlier one rename {_PREVIOUS} to {_STATE}"
-                if _PREVIOUS in other
-                else ""
-            )
+            hint = f". Its state is missing: rename {_PREVIOUS} to {_STATE} to resume from there"
             raise ValueError(
-                f"[{function}] expected a new or empty folder for store, or a run's, got "
-                f"{folder} with {other[0]} in it{hint}"
+                f"[{function}] store must be a new or empty folder or the folder of a run, got "
+                f"{folder} with {other[0]} in it{hint if _PREVIOUS in other else ''}"
             )
     lock: Lock | None = None
     try:
@@ -655,12 +601,25 @@ def folder_opened(function: str, value: Any) -> Iterator[Opened | None]:
         except OSError as error:
             if not _has_ended(folder):  # else nothing is written
                 raise _failure(function, folder, error) from error
-        yield Opened(options, lock is not None)
+        yield Folder(function, options, writes=lock is not None)
     finally:
         if lock is not None:
             lock.release()
         with contextlib.suppress(OSError):  # a run that never began leaves nothing
             os.rmdir(folder)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a run left it that was killed before its first checkpoint."""
+    return path.name in (_LOCK, _NEW) or (path.suffix == ".bin" and path.stat().st_size == 0)
+
+
+def _has_ended(folder: Path) -> bool:
+    """Whether a folder holds a run that is complete."""
+    try:
+        return _read_state(_NAME, folder / _STATE)[0]["complete"] is True
+    except (DataError, OSError):
+        return False
 
 
 _locks: set[int] = set()  # descriptors of this process
@@ -728,18 +687,6 @@ def writer(folder: Path) -> str | None:
     return None
 
 
-def _is_ours(path: Path) -> bool:
-    """Whether a run left it that was killed before its first checkpoint."""
-    return path.name in _OURS or (path.suffix == ".bin" and path.stat().st_size == 0)
-
-
-def _has_ended(folder: Path) -> bool:
-    try:
-        return _read_state(_NAME, folder / _STATE)[0]["complete"] is True
-    except (DataError, OSError):
-        return False
-
-
 def plain(value: Any) -> Any:
     """Return what JSON knows: numbers, texts, lists and dicts as they are, arrays as digests."""
     if value is None or isinstance(value, bool | int | str):
@@ -768,75 +715,59 @@ def plain(value: Any) -> Any:
 
 
 def difference(
-    function: str,
-    folder: Path,
-    before: dict[str, Any],
-    now: dict[str, Any],
-    kept: int | None = None,
+    function: str, folder: Path, before: dict[str, Any], now: dict[str, Any], kept: int = 0
 ) -> ValueError | None:
     """Return an error that names the first value of `now` that differs from the folder's.
 
     `kept`: draws in the folder.
     """
-    before, now = (_given(json.loads(json.dumps(values))) for values in (before, now))
-    name = next((k for k in [*now, *before] if before.get(k) != now.get(k)), None)
-    if name is None:
+    found = [*_differences(before, now)]
+    if not found:
         return None
-    old, new = before.get(name), now.get(name)
-    if name == "target" and isinstance(old, dict) and isinstance(new, dict):
-        return _other_target(function, folder, old, new)
-    while isinstance(old, dict) and isinstance(new, dict):
-        inner = next(k for k in [*new, *old] if old.get(k) != new.get(k))
-        name = inner if name == "settings" else f"{name}.{inner}"
-        old, new = old.get(inner), new.get(inner)
+    name, old, new = found[0]
+    if not name.startswith("target."):
+        return ValueError(
+            f"[{function}] {folder} holds another run: this call has {name}={new!r:.80} where it "
+            f"was {old!r:.80}. {_advice(folder, name, old, new, kept)}"
+        )
+    parts = [name.split(".")[1] for name, _, _ in found if name.startswith("target.")]
+    others = [part for part in dict.fromkeys(parts) if part != "instruction set"]
+    if "shards" in others:
+        others = ["number of shards"]  # by which rows have their digests
+    if others:
+        return ValueError(
+            f"[{function}] {folder} holds a run of a target with another {' and '.join(others)}. "
+            f"{_OWN}"
+        )
     return ValueError(
-        f"[{function}] expected the run in {folder}, got another one with {name}={new!r:.80} where "
-        f"it was {old!r:.80}: {_advice(folder, name, old, new, kept)}"
+        f"[{function}] {folder} holds a run with the instruction set {old}, this process uses "
+        f"{new}: rounding would change within one run. RIBBIT_ISA={old} in the environment "
+        "continues it bit-identically if the processor supports it."
     )
 
 
-def _advice(folder: Path, name: str, old: Any, new: Any, kept: int | None) -> str:
+def _differences(old: Any, new: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield names and both values where plain values differ; None is an option not given."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in dict.fromkeys([*new, *old]):
+            inner = key if name in ("", "settings") else f"{name}.{key}"
+            yield from _differences(old.get(key), new.get(key), inner)
+    elif old != new:
+        yield name, old, new
+
+
+def _advice(folder: Path, name: str, old: Any, new: Any, kept: int) -> str:
     """Return how to make more draws or epochs of a run, else how to keep another run."""
-    more = isinstance(old, int) and isinstance(new, int) and new > old
-    if name in ("num_draws", "num_epochs") and more:
-        call = f"fit({new - old}" if kept is None else f"sample({new - kept}"
-        joined = "" if kept is None else "; rb.concatenate([draws, more]) has all draws"
-        first, second = ("fit", "more") if kept is None else ("draws", "more")
-        return (
-            f"to continue, {first} = rb.load({str(folder)!r}), then {second} = "
-            f"...{call}, resume={first}, store=another folder){joined}"
-        )
     if name == "seed":
-        return f"seed={old} resumes it; give another run a folder of its own"
-    return "give it a folder of its own"
-
-
-def _given(values: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what is None, at any depth: an option that did not exist yet is one not given."""
-    return {
-        key: _given(value) if isinstance(value, dict) else value
-        for key, value in values.items()
-        if value is not None
-    }
-
-
-def _other_target(
-    function: str, folder: Path, old: dict[str, str], new: dict[str, str]
-) -> ValueError:
-    names = [k for k in [*new, *old] if old.get(k) != new.get(k)]
-    other = [name for name in dict.fromkeys(names) if name != "instruction set"]
-    if "shards" in other:
-        other = ["number of shards"]  # by which rows have their digests
-    if other:
-        return ValueError(
-            f"[{function}] expected the target of the run in {folder}, got one with another "
-            f"{' and '.join(other)}: give it a folder of its own"
-        )
-    before = old["instruction set"]
-    return ValueError(
-        f"[{function}] expected the instruction set of the run in {folder}, {before}, got "
-        f"{new['instruction set']}: rounding would change within one run. RIBBIT_ISA={before} in "
-        "the environment continues it bit-identically if the processor supports it"
+        return f"seed={old} resumes it. {_OWN}"
+    if name not in ("num_draws", "num_epochs") or not isinstance(old, int) or new < old:
+        return _OWN
+    is_run = name == "num_draws"
+    first, call = ("draws", f"sample({new - kept}") if is_run else ("fit", f"fit({new - old}")
+    joined = "; rb.concatenate([draws, more]) has all draws" if is_run else ""
+    return (
+        f"To continue, {first} = rb.load({str(folder)!r}), then more = ...{call}, resume={first}, "
+        f"store=another folder){joined}."
     )
 
 
@@ -893,36 +824,33 @@ def load(path: str | os.PathLike[str], *, rescue: bool = False, verify: bool = T
     >>> rb.load("fit.npz").predict(x).mean.shape
     (20, 1)
     """
-    source = checks.path(_NAME, path)
+    source = Path(os.path.abspath(checks.path(_NAME, path)))
     rescue = checks.boolean(_NAME, "rescue", rescue)
     verify = checks.boolean(_NAME, "verify", verify)
-    source = Path(os.path.abspath(source))
     if not source.exists():
-        raise FileNotFoundError(f"[{_NAME}] expected {_EXPECTED}, got none at {source}")
+        raise FileNotFoundError(f"[{_NAME}] {_EXPECTED}, got none at {source}")
     if source.is_dir():
         return _load_folder(source, rescue, verify)
     if (source.parent / _STATE).exists() and (source.suffix == ".bin" or source.stem == _STATE):
-        raise DataError(
-            f"[{_NAME}] expected {_EXPECTED}, got a part of a run: use "
-            f"rb.load({os.path.dirname(source)!r})"
-        )
-    with archive.opened(_NAME, source, "draws or a fit") as (header, arrays):
+        folder = os.path.dirname(source)
+        raise DataError(f"[{_NAME}] {_EXPECTED}, got a part of a run: use rb.load({folder!r})")
+    with archive.reading(_NAME, source, "Load another copy, or save it again."):
+        header, arrays = archive.read(_NAME, source)
         build = fit_of if "fit" in header else draws_of
         return build(header, arrays, _predictive(header))
 
 
 def _load_folder(folder: Path, rescue: bool, verify: bool) -> Draws | Fit:
     """Return the draws, or the fit so far, of the run in a folder."""
-    places = [folder / _STATE, *([folder / _PREVIOUS] if rescue else [])]
-    if all(_is_ours(path) for path in folder.glob("*.bin")) and not any(
-        (folder / name).exists() for name in (_STATE, _PREVIOUS)
-    ):
-        parts = [p for p in folder.iterdir() if p.suffix == ".npz" or (p / _STATE).exists()]
-        got = f"got a folder without a run: {folder}"
-        got += f", which holds {', '.join(sorted(one.name for one in parts)[:9])}" * bool(parts)
-        raise FileNotFoundError(f"[{_NAME}] expected {_EXPECTED}, {got}")
+    places = [folder / name for name in (_STATE, _PREVIOUS)]
+    if not any(path.exists() for path in places) and all(map(_is_ours, folder.glob("*.bin"))):
+        parts = [p.name for p in folder.iterdir() if p.suffix == ".npz" or (p / _STATE).exists()]
+        which = f", which holds {', '.join(sorted(parts)[:9])}" if parts else ""
+        raise FileNotFoundError(
+            f"[{_NAME}] {_EXPECTED}, got a folder without a run: {folder}{which}"
+        )
     found, damage = [], None
-    for place in places:
+    for place in places if rescue else places[:1]:
         try:
             found.append((place, *_read_state(_NAME, place)))
         except DataError as error:
@@ -930,12 +858,11 @@ def _load_folder(folder: Path, rescue: bool, verify: bool) -> Draws | Fit:
     if not found:
         assert damage is not None
         raise damage
-    place, header, sections = found[0]
-    with _reading(_NAME, place):
-        values, arrays = _unpacked(_NAME, header, sections)
-        predictive = _predictive(values)
-        if header["kind"] == "fit":
-            return fit_of(values, arrays, predictive)
+    place, header, arrays = found[0]
+    with archive.reading(_NAME, place, _RESCUE):
+        predictive = _predictive(header)
+        if "fit" in header:
+            return fit_of(header, arrays, predictive)
         files = _files_of(folder, header)
         counts = {name: file.rows for name, file in files.items()}
         if rescue:
@@ -949,16 +876,20 @@ def _load_folder(folder: Path, rescue: bool, verify: bool) -> Draws | Fit:
                 file.check(_NAME, verify=verify)
         warm = min((n for name, n in counts.items() if name.startswith("warmup_")), default=0)
         kept = min(n for name, n in counts.items() if not name.startswith("warmup_"))
-        entire = all(counts[name] == file.rows for name, file in files.items())
-        return run_of(
-            values,
-            arrays,
-            predictive,
-            Part(files).upto(kept),
-            Part(files, "warmup_").upto(warm) if "warmup_stats" in files else (None, None),
+        position = arrays["state/position"]
+        dim = position.shape[1] if predictive is None else predictive.dim
+        empty = np.empty((len(position), 0, dim), position.dtype)
+        if "watch/kept" in arrays:
+            arrays["monitored"] = arrays["watch/kept"]
+        rows = Rows(
+            FileSink(files, empty).upto(kept),
+            FileSink(files, empty, "warmup_").upto(warm)
+            if "warmup_stats" in files
+            else (None, None),
             files["predictions"].array(kept) if "predictions" in files else None,
-            entire=entire,
+            entire=all(counts[name] == file.rows for name, file in files.items()),
         )
+        return draws_of(header, arrays, predictive, rows)
 
 
 def _predictive(header: dict[str, Any]) -> Any:

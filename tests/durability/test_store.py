@@ -146,7 +146,7 @@ def test_another_format_is_refused(whole: Path, tmp_path: Path) -> None:
     data = (folder / "state").read_bytes()
     (folder / "state").write_bytes(data.replace(b'"ribbit run": 1', b'"ribbit run": 2', 1))
     for use in (rb.load, line):
-        with pytest.raises(DataError, match="expected a run of format 1, got 2"):
+        with pytest.raises(DataError, match="has format 2 of a run"):
             use(folder)
 
 
@@ -198,7 +198,7 @@ def test_what_was_drawn_stays_in_memory(tmp_path: Path, deed: Any) -> None:
     folder = tmp_path / "run"
     alone = _hmc().sample(3000, **CALL)
     target = Meddling(lambda: deed(folder), 700)
-    text = r"expected to write the run in .*the same call resumes"
+    text = r"could not write the run in .*the same call resumes"
     with pytest.raises(OSError, match=text) as got:
         _hmc(target).sample(3000, store=rb.Store(folder, flush_seconds=1e-2), **CALL)
     draws = got.value.draws
@@ -246,6 +246,23 @@ def test_a_full_disk(tmp_path: Path, limit: int) -> None:
     lines = done.stdout.splitlines()
     assert len(lines) == 3
     assert all(line.startswith("OSError") and "File too large" in line for line in lines[:2])
+
+
+def test_a_file_that_does_not_close_leaves_the_draws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = os.close
+
+    def fail(descriptor: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        original(descriptor)
+        if path.endswith("positions.bin"):
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "close", fail)
+    with pytest.raises(OSError, match="Input/output error") as got:
+        _hmc().sample(20, store=tmp_path / "run", **CALL)
+    assert np.array_equal(got.value.draws.positions, _hmc().sample(20, **CALL).positions)
 
 
 def test_an_error_of_the_target_keeps_what_was_drawn(tmp_path: Path) -> None:
@@ -296,7 +313,7 @@ def test_a_fit_says_so_too(tmp_path: Path) -> None:
             shutil.rmtree(folder)
 
     store = rb.Store(folder, flush_seconds=0.01)
-    with pytest.raises(OSError, match="expected to write the run") as got:
+    with pytest.raises(OSError, match="could not write the run") as got:
         rb.BBB(posterior()).fit(200_000, store=store, progress=remove)
     assert got.value.fit.elbo.size > 0
     assert not os.path.exists(folder)
@@ -327,7 +344,7 @@ def test_a_finished_run_needs_no_place_to_write(
     again = run()
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file()} == before
-    with pytest.raises(OSError, match="expected to write the run"):
+    with pytest.raises(OSError, match="could not write the run"):
         _hmc().sample(20, store=tmp_path / "other", **CALL)
     with pytest.raises(ValueError, match="seed=2 where it was 1"):
         _hmc().sample(20, store=tmp_path / "run", **{**CALL, "seed": 2})

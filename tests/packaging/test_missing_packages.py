@@ -83,7 +83,7 @@ def test_a_package_that_is_broken_is_told_from_a_missing_one() -> None:
     ("arguments", "said"),
     [
         (("watch", "no_such_folder"), "or the folder of a run, got none at .*no_such_folder"),
-        (("summary", "no_such_file"), "expected a file of draws .*, got none at .*no_such_file"),
+        (("summary", "no_such_file"), "must be a file of draws .*, got none at .*no_such_file"),
         (("demo", "--quick"), r'expected matplotlib, got none: pip install "matplotlib>=3.8"'),
         (("unknown",), "invalid choice: 'unknown'"),
         (("watch",), "the following arguments are required: FOLDER"),

@@ -106,7 +106,7 @@ LAPLACE_DAMAGES = {
     "positive diagonal": lambda h, a: a.update(factor=-a["factor"]),
     r"factor has shape \(3, 22\)": lambda h, a: a.update(factor=a["factor"][:3]),
     "factor is not finite": lambda h, a: a.update(factor=a["factor"] + np.nan),
-    "theta is int64": lambda h, a: a.update(mean=a["mean"].astype(np.int64)),
+    "mean is int64": lambda h, a: a.update(mean=a["mean"].astype(np.int64)),
     "a factor of 22 from parameter 1 of 22 on": lambda h, a: h["curvature"].update(first=1),
     "curvature/first is not a whole number": lambda h, a: h["curvature"].update(first=-1),
     "curvature/log_density is no number": lambda h, a: h["curvature"].update(log_density="1"),
@@ -163,7 +163,7 @@ def test_draws_and_fits_are_told_apart(tmp_path):
         rb.load(tmp_path / "nothing")
     data = (tmp_path / "fit").read_bytes()
     (tmp_path / "cut").write_bytes(data[: len(data) // 2])
-    with pytest.raises(rb.errors.DataError, match=r"\[load\] .* file of draws or a fit"):
+    with pytest.raises(rb.errors.DataError, match=r"\[load\] .*cut is damaged or foreign"):
         rb.load(tmp_path / "cut")
     with pytest.raises(TypeError, match=r"\[EnsembleFit\.save\] expected a path"):
         trainer("DeepEnsemble").fit(1, progress=False).save(3)

@@ -103,7 +103,7 @@ def test_every_truncation_is_named(saved, tmp_path):
     data = saved.read_bytes()
     for size in [0, 1, 3, 4, 30, 100, *range(200, len(data), len(data) // 40), len(data) - 1]:
         (tmp_path / "cut").write_bytes(data[:size])
-        with pytest.raises(DataError, match=r"^\[load\] expected .*got"):
+        with pytest.raises(DataError, match=r"^\[load\] (.*cut is damaged|.*got another format)"):
             load(tmp_path / "cut")
 
 
@@ -147,7 +147,7 @@ def test_foreign_files(tmp_path):
     with pytest.raises(DataError, match="another format"):
         load(path)
     write(path, {"format": "ribbit draws", "version": 99})
-    with pytest.raises(DataError, match="version 1, got 99"):
+    with pytest.raises(DataError, match="has format version 99"):
         load(path)
     write(path, {"format": "ribbit draws", "version": 1})
     with pytest.raises(DataError, match="damaged or foreign"):
@@ -167,7 +167,7 @@ def test_no_pickle_is_ever_read(tmp_path):
 
 
 def test_missing_files_and_bad_paths(draws, tmp_path, monkeypatch):
-    with pytest.raises(FileNotFoundError, match=r"^\[load\] expected a file .* got none at"):
+    with pytest.raises(FileNotFoundError, match=r"^\[load\] path must be a file .* got none at"):
         load(tmp_path / "nothing")
     with pytest.raises(FileNotFoundError, match=r"^\[load\] .* got a folder without a run: "):
         load(tmp_path)

@@ -14,6 +14,8 @@ import ribbit as rb
 from ribbit.errors import DataError, RibbitWarning
 from tests.support.targets import OPTIONS, posterior
 
+FOREIGN = r"^\[load\] (.*header is damaged or foreign|path must be a file of draws .*, got)"
+
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
@@ -114,11 +116,11 @@ CASES = {
     "weights of errors that are NaN": ("mclmc", array("errors/weight", put(0, np.nan))),
     "negative squares of gradients": ("layers", array("gradients/sums", put(0, -1.0))),
     "squares of gradients less": ("layers", array("gradients/sums", lambda a: a[:1])),
-    "gradients counted by halves": ("layers", entry("adaptation", "gradients", 0.5)),
+    "gradients counted by halves": ("layers", entry("adaptation", "gradients", "count", 0.5)),
     "products that are NaN": ("inputs", array("products/positions", put(0, np.nan))),
     "infinite products": ("inputs", array("products/gradients", put(0, np.inf))),
     "products of a chain less": ("inputs", array("products/gradients", lambda a: a[:1])),
-    "products counted by halves": ("inputs", entry("adaptation", "products", 0.5)),
+    "products counted by halves": ("inputs", entry("adaptation", "products", "count", 0.5)),
     "matrices of inputs that are NaN": ("mixed", array("state/mixing", put(0, np.nan))),
     "matrices of a chain less": ("mixed", array("state/mixing", lambda a: a[:1])),
     "a step size of 0": ("mclmc", array("state/step_size", put(0, 0.0))),
@@ -175,13 +177,13 @@ CASES = {
     "a mass too short": ("hmc", array("state/inverse_mass", shorter)),
     "tuning that is NaN": ("adapting", array("dual/log_step", put(0, np.nan))),
     "tuning of one chain": ("adapting", array("dual/error", lambda a: a[:1])),
-    "more settled updates than all": ("settled", entry("adaptation", "dual_settled", 10**6)),
+    "more settled updates than all": ("settled", entry("adaptation", "dual", "settled", 10**6)),
     "settled updates without their average": (
         "settled",
         lambda header, arrays: arrays.pop("dual/log_settled"),
     ),
-    "a negative count": ("adapting", entry("adaptation", "dual", -1)),
-    "a count as a string": ("adapting", entry("adaptation", "welford", "3")),
+    "a negative count": ("adapting", entry("adaptation", "dual", "count", -1)),
+    "a count as a string": ("adapting", entry("adaptation", "welford", "count", "3")),
     "negative squares": ("adapting", array("welford/squares", lambda a: -a - 1)),
     "squares of one chain": ("adapting", array("welford/mean", lambda a: a[:1])),
     "a velocity too short": ("sghmc", array("state/first_moment", shorter)),
@@ -227,7 +229,7 @@ CASES = {
 def test_contents_are_checked(files, tmp_path, name):
     source, change = CASES[name]
     path = edited(files / source, tmp_path / "edited", change)
-    with pytest.raises(DataError, match=r"^\[load\] expected .*, got .*edited \(\w+: ."):
+    with pytest.raises(DataError, match=r"^\[load\] .*edited is damaged or foreign \(\w+: ."):
         rb.load(path)
 
 
@@ -237,20 +239,11 @@ def test_an_unchanged_file_loads(files, tmp_path):
         rb.load(edited(source, tmp_path / "same", lambda header, arrays: None))
 
 
-def test_the_tuning_of_settled_trajectories(files, tmp_path):
-    """It comes back; a file of a build that knew nothing of it goes on as if none was settled."""
-
-    def older(header, arrays):
-        del header["adaptation"]["dual_settled"], arrays["dual/log_settled"]
-
+def test_the_tuning_of_settled_trajectories(files):
     found = rb.load(files / "settled").state.adaptation.dual
     assert found.count == found.settled > 0
     assert (found.log_settled == found.log_average).all()  # all of this warmup is settled
     assert (found.log_settled != 0.0).all()
-    old = rb.load(edited(files / "settled", tmp_path / "older", older)).state.adaptation.dual
-    assert (old.count, old.settled) == (found.count, 0)
-    assert (old.log_settled == 0.0).all()
-    assert (old.average() == found.average()).all()
 
 
 def test_the_other_byte_order_loads(files, tmp_path):
@@ -301,7 +294,7 @@ def test_headers_of_arrays_are_not_trusted(tmp_path, shape):
     with zipfile.ZipFile(path, "w") as archive:
         magic = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text))
         archive.writestr("positions.npy", magic + text + bytes(24))
-    with pytest.raises(DataError, match=r"^\[load\] expected .*, got"):
+    with pytest.raises(DataError, match=FOREIGN):
         rb.load(path)
 
 
@@ -309,7 +302,7 @@ def test_headers_of_arrays_are_not_trusted(tmp_path, shape):
 def test_headers_of_files_are_not_trusted(tmp_path, text):
     with open(tmp_path / "header", "wb") as file:
         np.savez(file, header=np.frombuffer(text, np.uint8))
-    with pytest.raises(DataError, match=r"^\[load\] expected .*, got"):
+    with pytest.raises(DataError, match=FOREIGN):
         rb.load(tmp_path / "header")
 
 

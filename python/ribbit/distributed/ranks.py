@@ -72,7 +72,7 @@ class Together:
         """Return the folder of rank 0, and on other ranks what they must know of it."""
         if self.group is None:
             return kept
-        said = self.group.first(None if kept is None else kept.followed())
+        said = self.group.first(None if kept is None else kept.shared())
         return said if kept is None else kept
 
     def agree(self, place: Callable[[], Array], count: int, over: bool) -> tuple[int, bool]:

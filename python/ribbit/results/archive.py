@@ -1,17 +1,23 @@
 """Arrays and plain values in one file: written whole or not at all, read without pickle.
 
-The file is a NumPy ``.npz`` (any name will do) whose entry "header" is JSON in UTF-8.
+The file is a NumPy ``.npz`` (any name will do) whose entry "header" is JSON in UTF-8. A file whose
+checksums are right may still be edited by others. Contents that no run can have left raise
+ValueError or KeyError, which `reading` makes a DataError with the name of the file.
+
+Shapes: C chains, P parameters.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import json
 import math
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
@@ -19,100 +25,85 @@ import numpy as np
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import to_host
 from ribbit.errors import DataError
+from ribbit.results import state as states
 from ribbit.results.atomic_file import describe_kind, write_atomically
-from ribbit.results.contents import check_tuning, whole
-from ribbit.results.state import (
-    Adaptation,
-    AnyState,
-    DualAveraging,
-    EnergyErrors,
-    GradientSquares,
-    InputProducts,
-    MicrocanonicalState,
-    State,
-    StochasticState,
-    Welford,
-)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+Arrays: TypeAlias = "dict[str, npt.NDArray[Any]]"
+Dtypes: TypeAlias = "str | tuple[str, ...]"
+# Arrays by name: dtypes ("like": as the first array of FLOATS), axes, and what they hold. An axis
+# is a digit, its length; "?", any length; or a letter, one length in all arrays.
+Table: TypeAlias = "dict[str, tuple[Dtypes, str, str]]"
 
-__all__ = ["get", "opened", "packed", "put", "put_state", "state_of", "text", "unpacked", "write"]
-
-_FORMAT = "ribbit draws"
-_VERSION = 1
-# Arrays of a state by its kind; those that may be None last.
-_STATES: dict[str, tuple[type[AnyState], tuple[str, ...], tuple[str, ...]]] = {
-    "State": (
-        State,
-        (
-            "position",
-            "logdensity",
-            "grad",
-            "terms",
-            "chains",
-            "step_size",
-            "num_steps",
-            "capped",
-        ),
-        ("inverse_mass", "divergences"),
-    ),
-    "MicrocanonicalState": (
-        MicrocanonicalState,
-        (
-            "position",
-            "logdensity",
-            "grad",
-            "terms",
-            "chains",
-            "step_size",
-            "decoherence_length",
-            "energy_squares",
-        ),
-        ("velocity", "inverse_mass", "mixing", "divergences"),
-    ),
-    "StochasticState": (
-        StochasticState,
-        ("position", "logdensity", "chains"),
-        ("first_moment", "second_moment", "step_size"),
-    ),
+FLOATS = ("float32", "float64")
+_FORMAT = {"format": "ribbit draws", "version": 1}
+_STATES: dict[str, Any] = {
+    one.__name__: one for one in (states.State, states.MicrocanonicalState, states.StochasticState)
+}
+_PARTS: dict[str, Any] = {
+    "dual": states.DualAveraging,
+    "welford": states.Welford,
+    "errors": states.EnergyErrors,
+    "gradients": states.GradientSquares,
+    "products": states.InputProducts,
+}
+_TUNING: Table = {
+    "state/position": (FLOATS, "CP", "finite"),
+    "state/logdensity": ("float64", "C", "finite"),
+    "state/grad": ("like", "CP", "finite"),
+    "state/terms": ("float64", "C?", "any"),
+    "state/chains": ("uint32", "C", "distinct"),
+    "state/step_size": ("float64", "C", "positive"),
+    "state/num_steps": ("int64", "C", "positive"),
+    "state/capped": ("bool", "C", "any"),
+    "state/divergences": ("int64", "C", "not negative"),
+    "state/inverse_mass": (FLOATS, "CP", "positive"),
+    "state/velocity": ("like", "CP", "finite"),
+    "state/mixing": ("like", "C?", "finite"),
+    "state/decoherence_length": ("float64", "C", "positive"),
+    "state/energy_squares": ("float64", "C", "not negative"),
+    "state/first_moment": ("like", "CP", "finite"),
+    "state/second_moment": ("like", "CP", "not negative"),
+    "dual/log_step": ("float64", "C", "finite"),
+    "dual/log_average": ("float64", "C", "finite"),
+    "dual/error": ("float64", "C", "finite"),
+    "dual/centre": ("float64", "C", "finite"),
+    "dual/log_settled": ("float64", "C", "finite"),
+    "errors/needed": ("float64", "C", "not negative"),
+    "errors/weight": ("float64", "C", "not negative"),
+    "gradients/sums": ("float64", "C?", "not negative"),
+    "products/gradients": ("float64", "C?", "finite"),
+    "products/positions": ("float64", "C?", "finite"),
+    "welford/mean": ("float64", "CP", "finite"),
+    "welford/squares": ("float64", "CP", "not negative"),
+}
+_HOLDS: dict[str, Callable[[npt.NDArray[Any]], bool]] = {
+    "any": lambda array: True,
+    "finite": lambda array: bool(np.isfinite(array).all()),
+    "positive": lambda array: bool((np.isfinite(array) & (array > 0)).all()),
+    "not negative": lambda array: bool((array >= 0).all()),
+    "distinct": lambda array: np.unique(array).size == array.size,
 }
 # Readers of the headers of .npy entries by version.
 _NPY = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-_Arrays: TypeAlias = "dict[str, npt.NDArray[Any]]"
-_STEPS = 2**63
-_COUNTERS = {"step": _STEPS, "seed": 2**64, "warmup": _STEPS}
-_DUAL_ARRAYS = ("log_step", "log_average", "error", "centre", "log_settled")
 
 
 def write(
-    function: str, path: str | os.PathLike[str], header: Mapping[str, Any], arrays: _Arrays
+    function: str, path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Arrays
 ) -> None:
-    """Write a header of plain values and arrays of the host to `path`.
-
-    Raises
-    ------
-    TypeError
-        When `path` is no path.
-    OSError
-        When the folder is missing or cannot be written to, or `path` is a pipe, a device or a
-        socket.
-    """
-    write_atomically(function, path, lambda file: _save(file, header, arrays))
+    """Write plain values and arrays of the host to `path`, as `write_atomically` does."""
+    line = np.frombuffer(text({**_FORMAT, **header}).encode(), np.uint8)
+    entries: dict[str, Any] = {**arrays, "header": line}
+    write_atomically(function, path, lambda file: np.savez(file, **entries))
 
 
-def packed(header: Mapping[str, Any], arrays: _Arrays) -> bytes:
-    """Return the contents of a file of a header of plain values and arrays of the host."""
+def packed(arrays: dict[str, Any]) -> bytes:
+    """Return the contents of a file of arrays alone."""
     file = io.BytesIO()
-    _save(file, header, arrays)
+    np.savez(file, **arrays)
     return file.getvalue()
-
-
-def _save(file: BinaryIO, header: Mapping[str, Any], arrays: _Arrays) -> None:
-    line = text({"format": _FORMAT, "version": _VERSION, **header})
-    entries: dict[str, Any] = {**arrays, "header": np.frombuffer(line.encode(), dtype=np.uint8)}
-    np.savez(file, **entries)
 
 
 def text(values: Mapping[str, Any]) -> str:
@@ -120,87 +111,59 @@ def text(values: Mapping[str, Any]) -> str:
     return json.dumps(values, default=_plain)
 
 
-def unpacked(function: str, data: bytes) -> tuple[dict[str, Any], _Arrays]:
-    """Return the header and the arrays of bytes from `packed`.
-
-    Raises
-    ------
-    Exception
-        When they are damaged, of many types.
-    """
-    arrays = _read(function, io.BytesIO(data), len(data))
-    header: dict[str, Any] = json.loads(arrays.pop("header").tobytes().decode())
-    if (header.pop("format"), header.pop("version")) != (_FORMAT, _VERSION):
-        raise ValueError("another format or version")
-    return header, arrays
+def _plain(value: object) -> object:
+    """Return a value that JSON does not know as one that it knows."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return value.tolist() if isinstance(value, np.ndarray) else str(value)
 
 
 @contextlib.contextmanager
-def opened(
-    function: str, path: str | os.PathLike[str], what: str
-) -> Iterator[tuple[dict[str, Any], _Arrays]]:
-    """Give the header and the arrays of a file; what goes wrong with them inside is a damaged file.
-
-    `what` the file should hold ("draws", "a fit") is named by the errors.
-
-    Raises
-    ------
-    FileNotFoundError
-        When there is no such file.
-    DataError
-        A ValueError: the file is damaged, cut short, of another format or of a newer version.
-    MemoryError
-        When the arrays do not fit into the memory that is free.
-    """
-    source = checks.path(function, path)
+def reading(function: str, path: Path, advice: str) -> Iterator[None]:
+    """Raise what goes wrong with the contents of a file as a DataError that names it."""
     try:
-        found = os.stat(source)
-        if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-            # Opening a pipe would wait for somebody who writes.
-            got = describe_kind(found.st_mode)
-            raise DataError(f"[{function}] expected a file of {what}, got {got}: {source}")
-        with open(source, "rb") as file:
-            start = file.read(4)
-            if start != b"PK\x03\x04":
-                raise DataError(
-                    f"[{function}] expected a file of {what}, got another format: {source}"
-                )
-            arrays = _read(function, file, found.st_size)
-        if "header" not in arrays:
-            raise DataError(
-                f"[{function}] expected a file of {what}, got {source} without a header"
-            )
-        header = json.loads(arrays["header"].tobytes().decode())
-        if not isinstance(header, dict) or header.get("format") != _FORMAT:
-            raise DataError(f"[{function}] expected a file of {what}, got another format: {source}")
-        if header.get("version") != _VERSION:
-            raise DataError(
-                f"[{function}] expected format version {_VERSION}, got {header.get('version')}: "
-                f"{source} (written by another version of Ribbit)"
-            )
-        yield header, arrays
-    except (
-        FileNotFoundError,
-        IsADirectoryError,
-        NotADirectoryError,
-        PermissionError,
-        MemoryError,
-    ):
+        yield
+    except (FileNotFoundError, IsADirectoryError, PermissionError, MemoryError):
         raise
-    except Exception as error:  # a damaged file makes zipfile, numpy and json raise all kinds
+    except Exception as error:  # zipfile, numpy and json raise all kinds, OSError too
         if isinstance(error, DataError) and str(error).startswith(f"[{function}]"):
             raise
         raise DataError(
-            f"[{function}] expected a whole file of {what}, got a damaged or foreign one: {source} "
-            f"({type(error).__name__}: {error})"
+            f"[{function}] {path} is damaged or foreign ({type(error).__name__}: {error}). {advice}"
         ) from error
 
 
-def _read(function: str, file: BinaryIO, size: int) -> _Arrays:
+def read(function: str, path: Path) -> tuple[dict[str, Any], Arrays]:
+    """Return the plain values and arrays of a file from `write`; inside of `reading`."""
+    found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode):  # opening a pipe would wait for a writer
+        raise _foreign(function, path, describe_kind(found.st_mode))
+    with open(path, "rb") as file:
+        if file.read(4) != b"PK\x03\x04":
+            raise _foreign(function, path, "another format")
+        arrays = unpacked(function, file, found.st_size)
+    if "header" not in arrays:
+        raise _foreign(function, path, "a file without a header")
+    header = json.loads(arrays.pop("header").tobytes().decode())
+    if not isinstance(header, dict) or header.get("format") != _FORMAT["format"]:
+        raise _foreign(function, path, "another format")
+    if header.get("version") != _FORMAT["version"]:
+        raise DataError(
+            f"[{function}] {path} has format version {header.get('version')}, this Ribbit reads "
+            f"version {_FORMAT['version']}. Load it with the Ribbit that wrote it."
+        )
+    return header, arrays
+
+
+def _foreign(function: str, path: Path, got: str) -> DataError:
+    return DataError(f"[{function}] path must be a file of draws or of a fit, got {got}: {path}")
+
+
+def unpacked(function: str, file: BinaryIO, size: int) -> Arrays:
     """Return the arrays of a zip file of `size` bytes; nothing is allocated on its word alone."""
     import zipfile  # numpy too reads it on demand
 
-    arrays: _Arrays = {}
+    arrays: Arrays = {}
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
         # Draws are stored as they are: entries that hold more than the file would grow in memory.
@@ -231,119 +194,125 @@ def _array(name: str, member: IO[bytes], size: int) -> npt.NDArray[Any]:
     return array.astype(dtype.newbyteorder("="), copy=False)
 
 
-def put_state(arrays: dict[str, npt.NDArray[Any]], header: dict[str, Any], state: AnyState) -> None:
-    """Put a state in: arrays by name, counters into the header."""
-    kind = type(state).__name__
-    for name in (*_STATES[kind][1], *_STATES[kind][2]):
-        value = getattr(state, name)
-        if value is not None:
-            arrays[f"state/{name}"] = to_host(value)
-    header["state"] = {
-        "kind": kind,
-        "step": state.step,
-        "seed": state.seed,
-        "warmup": state.warmup,
-        "target": state.target,
-    }
-    adaptation = None if isinstance(state, StochasticState) else state.adaptation
-    if adaptation is None:
-        return
-    counts: dict[str, int] = {}
-    if adaptation.dual is not None:
-        counts["dual"] = adaptation.dual.count
-        counts["dual_settled"] = adaptation.dual.settled
-        for name in _DUAL_ARRAYS:
-            arrays[f"dual/{name}"] = getattr(adaptation.dual, name)
-    if adaptation.welford is not None:
-        counts["welford"] = adaptation.welford.count
-        arrays["welford/mean"] = to_host(adaptation.welford.mean)
-        arrays["welford/squares"] = to_host(adaptation.welford.squares)
-    if adaptation.errors is not None:
-        arrays["errors/needed"] = adaptation.errors.needed
-        arrays["errors/weight"] = adaptation.errors.weight
-    if adaptation.gradients is not None:
-        counts["gradients"] = adaptation.gradients.count
-        arrays["gradients/sums"] = adaptation.gradients.sums
-    if adaptation.products is not None:
-        counts["products"] = adaptation.products.count
-        arrays["products/positions"] = adaptation.products.positions
-        arrays["products/gradients"] = adaptation.products.gradients
-    header["adaptation"] = counts
-
-
-def state_of(
-    header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]], positions: npt.NDArray[Any]
-) -> AnyState | None:
-    """Return the state that `put_state` put in beside positions (C, D, P), None where none is.
-
-    Raises
-    ------
-    ValueError, KeyError
-        When no run can have left such a state.
-    """
-    counters = header["state"]
-    if counters is None:
-        return None
-    kind = counters.get("kind", "State")
-    make, needed, optional = _STATES[kind]
-    check_tuning(arrays, positions, kind)
-    fields: dict[str, Any] = {name: arrays[f"state/{name}"] for name in needed}
-    fields |= {name: arrays.get(f"state/{name}") for name in optional}
-    for name, below in _COUNTERS.items():
-        fields[name] = whole(f"state/{name}", counters[name], below=below)
-    fields["target"] = _fingerprint(counters.get("target"))
-    counts = header.get("adaptation")
-    if counts is not None:
-        dual = welford = errors = gradients = products = None
-        if "dual" in counts:
-            count = whole("dual/count", counts["dual"], below=_STEPS)
-            # A file of an earlier build has none that are settled.
-            settled = whole("dual/settled", counts.get("dual_settled", 0), below=count + 1)
-            if not settled:
-                arrays.setdefault("dual/log_settled", np.zeros_like(arrays["dual/log_step"]))
-            sums = {n: arrays[f"dual/{n}"] for n in _DUAL_ARRAYS}
-            dual = DualAveraging(**sums, count=count, settled=settled)
-        if "welford" in counts:
-            count = whole("welford/count", counts["welford"], below=_STEPS)
-            welford = Welford(arrays["welford/mean"], arrays["welford/squares"], count)
-        if "errors/needed" in arrays:
-            errors = EnergyErrors(arrays["errors/needed"], arrays["errors/weight"])
-        if "gradients" in counts:
-            count = whole("gradients/count", counts["gradients"], below=_STEPS)
-            gradients = GradientSquares(arrays["gradients/sums"], count)
-        if "products" in counts:
-            count = whole("products/count", counts["products"], below=_STEPS)
-            sums = {n: arrays[f"products/{n}"] for n in ("positions", "gradients")}
-            products = InputProducts(**sums, count=count)
-        fields["adaptation"] = Adaptation(dual, welford, errors, gradients, products)
-    return make(**fields)
-
-
-def _fingerprint(value: Any) -> dict[str, str] | None:
-    """Return the fingerprint of a state's target; files of earlier builds have none."""
-    if value is not None and not (
-        isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
-    ):
-        raise ValueError(f"the state's target is {type(value).__name__}, not texts by name")
-    return value
-
-
-def put(arrays: dict[str, npt.NDArray[Any]], group: str, values: dict[str, Any]) -> None:
+def put(arrays: Arrays, group: str, values: Mapping[str, Any]) -> None:
     """Put arrays in under the name of a group, as NumPy arrays."""
     for name, value in values.items():
         arrays[f"{group}/{name}"] = to_host(value)
 
 
-def get(arrays: dict[str, npt.NDArray[Any]], group: str) -> dict[str, npt.NDArray[Any]]:
+def get(arrays: Arrays, group: str) -> Arrays:
     """Return the arrays of a group by name."""
     start = f"{group}/"
     return {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
 
 
-def _plain(value: object) -> object:
-    """Values that JSON does not know."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    return str(value)
+def put_state(arrays: Arrays, header: dict[str, Any], state: states.AnyState) -> None:
+    """Put a state in: arrays by name, counters into the header."""
+    counters = _put_record(arrays, "state", state)
+    header["state"] = {"kind": type(state).__name__, "target": state.target, **counters}
+    adaptation = getattr(state, "adaptation", None)
+    if adaptation is not None:
+        parts = {part: getattr(adaptation, part) for part in _PARTS}
+        header["adaptation"] = {
+            part: _put_record(arrays, part, sums)
+            for part, sums in parts.items()
+            if sums is not None
+        }
+
+
+def _put_record(arrays: Arrays, group: str, record: Any) -> dict[str, int]:
+    """Put the arrays of a state, or of a part of its adaptation, in; return its counters."""
+    counters = {}
+    for field in dataclasses.fields(record):
+        name, value = f"{group}/{field.name}", getattr(record, field.name)
+        if field.type == "int":
+            counters[field.name] = value
+        elif name in _TUNING and value is not None:
+            arrays[name] = to_host(value)
+    return counters
+
+
+def state_of(header: dict[str, Any], arrays: Arrays) -> states.AnyState | None:
+    """Return the state that `put_state` put in, None if there is none."""
+    counters = header["state"]
+    if counters is None:
+        return None
+    make = _STATES[counters["kind"]]
+    table = dict(_TUNING)
+    if make is states.StochasticState:  # NaN unless it is tracked
+        table["state/logdensity"] = ("float64", "C", "any")
+    if "state/inverse_mass" in arrays and arrays["state/inverse_mass"].ndim == 1:
+        table["state/inverse_mass"] = (FLOATS, "P", "positive")
+    check_arrays(arrays, table)
+    fields, target = _record(arrays, "state", make, counters), counters.get("target")
+    if target is not None and not all(isinstance(value, str) for value in target.values()):
+        raise ValueError("state/target is not texts by name")
+    if "adaptation" in header:
+        parts: dict[str, Any] = dict.fromkeys(_PARTS)
+        for part, counts in header["adaptation"].items():
+            parts[part] = _PARTS[part](**_record(arrays, part, _PARTS[part], counts))
+        dual = parts["dual"]
+        if dual is not None and dual.settled > dual.count:
+            raise ValueError(f"{dual.settled} settled updates of {dual.count}")
+        fields["adaptation"] = states.Adaptation(**parts)
+    state: states.AnyState = make(**fields, target=target)
+    return state
+
+
+def _record(arrays: Arrays, group: str, make: Any, counters: dict[str, Any]) -> dict[str, Any]:
+    """Return the arrays and counters that `_put_record` has put in."""
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(make):
+        name = f"{group}/{field.name}"
+        if field.type == "int":
+            below = 2**64 if field.name == "seed" else 2**63
+            found[field.name] = whole(name, counters[field.name], below=below)
+        elif name in _TUNING:  # a field that may be None says so in its type
+            found[field.name] = arrays.get(name) if "None" in str(field.type) else arrays[name]
+    return found
+
+
+def check_arrays(arrays: Arrays, table: Table) -> None:
+    """Raise unless arrays are as a table says."""
+    lengths: dict[str, int] = {}
+    like: Dtypes = FLOATS
+    for name, (dtypes, axes, holds) in table.items():
+        if name not in arrays:
+            continue
+        array = arrays[name]
+        if array.ndim == len(axes):
+            for axis, length in zip(axes, array.shape, strict=True):
+                lengths.setdefault(axis, length)
+                if axis in "CMP" and length == 0:
+                    raise ValueError(f"{name} has shape {array.shape}: no chain or no parameter")
+        shape = tuple(int(a) if a.isdigit() else lengths[a] if a.isalpha() else None for a in axes)
+        check_array(name, array, like if dtypes == "like" else dtypes, shape, holds)
+        if dtypes is FLOATS and like is FLOATS:
+            like = array.dtype.name
+
+
+def check_array(
+    name: str,
+    array: npt.NDArray[Any],
+    dtypes: Dtypes,
+    shape: tuple[int | None, ...],
+    holds: str = "any",
+) -> None:
+    """Raise for another dtype, shape (None: any length) or content."""
+    allowed = (dtypes,) if isinstance(dtypes, str) else dtypes
+    if array.dtype.name not in allowed:
+        raise ValueError(f"{name} is {array.dtype}, not {' or '.join(allowed)}")
+    if array.ndim != len(shape) or any(
+        want not in (None, got) for want, got in zip(shape, array.shape, strict=True)
+    ):
+        wanted = ", ".join("any" if n is None else str(n) for n in shape)
+        raise ValueError(f"{name} has shape {array.shape}, not ({wanted})")
+    if not _HOLDS[holds](array):
+        raise ValueError(f"{name} is not {holds} everywhere")
+
+
+def whole(name: str, value: object, *, below: int) -> int:
+    """Return a number of a header: a whole one in [0, below)."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < below:
+        raise ValueError(f"{name} is not a whole number in [0, {below:g}): {value!r:.60}")
+    return value

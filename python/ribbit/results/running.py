@@ -23,7 +23,7 @@ from ribbit._arrays.namespace import (
 )
 from ribbit.errors import ShapeError
 from ribbit.protocols import Array, Predictive, PredictiveTerms
-from ribbit.results.contents import check_array, whole
+from ribbit.results.archive import check_array, whole
 from ribbit.results.lazy import Numbers, chunks
 
 if TYPE_CHECKING:

@@ -20,16 +20,16 @@ from ribbit.interrupt import InterruptGuard
 from ribbit.progress import ProgressOption
 from ribbit.protocols import Array
 from ribbit.results.fits import MeanField
-from ribbit.samplers.fit.stored import FitStore, FollowedFit
 from ribbit.samplers.fit.training import (
     begin,
     default_epochs,
     fitting,
     run_epochs,
+    saved,
     warn_of_end,
     warn_of_rest,
 )
-from ribbit.store import Store
+from ribbit.store import Checkpoint, Store
 
 __all__ = ["BBB"]
 
@@ -262,10 +262,10 @@ class BBB:
         ranks: Together,
         guard: InterruptGuard,
         progress: ProgressOption,
-        store: FitStore | FollowedFit | None,
+        store: Checkpoint | None,
     ) -> MeanField:
         held, found, last = arrays, [records], step
-        first = int(store.loop["first"]) if store is not None and store.begun else step
+        first = int(store.header["loop"]["first"]) if store is not None and store.begun else step
         end = (first // self._batches.count + epochs) * self._batches.count
         warn_of_rest(name, self._schedule, end, self._batches.count)
 
@@ -309,15 +309,13 @@ class BBB:
             progress=progress,
             at=step,
             store=store,
-            packed=lambda: (fit(last >= end), {"first": first}),
+            save=lambda: saved(fit(last >= end), first=first),
             ranks=ranks,
             place=lambda: held,
         )
         return fit(complete)
 
-    def _stored(
-        self, store: FitStore | FollowedFit
-    ) -> tuple[Array, int, int, npt.NDArray[np.float64]]:
+    def _stored(self, store: Checkpoint) -> tuple[Array, int, int, npt.NDArray[np.float64]]:
         """Return where a stored fit goes on; as `_resumed`."""
         arrays = from_host(self._density.xp, store.arrays["state/arrays"])
         steps = store.header["steps"]

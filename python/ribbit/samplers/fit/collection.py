@@ -10,8 +10,8 @@ from ribbit._arrays.namespace import errstate, from_host, namespace
 from ribbit.protocols import Array
 from ribbit.results.state import StochasticState, Welford
 from ribbit.results.swag import SWAGFit
-from ribbit.samplers.fit.stored import FitStore, FollowedFit
 from ribbit.samplers.sgmcmc.stepper import Stepper
+from ribbit.store import Checkpoint
 
 __all__ = ["Collection"]
 
@@ -40,9 +40,9 @@ class Collection:
         """Iterates of this call."""
         return self._taken
 
-    def restore(self, store: FitStore | FollowedFit, xp: ModuleType) -> None:
+    def restore(self, store: Checkpoint, xp: ModuleType) -> None:
         """Go on from a stored fit."""
-        self._taken = int(store.loop["taken"])
+        self._taken = int(store.header["loop"]["taken"])
         counts = store.header["collected"]
         if not counts["count"]:
             return

@@ -26,11 +26,18 @@ from ribbit.results.state import StochasticState
 from ribbit.results.summary import NOT
 from ribbit.samplers.fit.curvature import SMALL, mode_near
 from ribbit.samplers.fit.evidence import tuned
-from ribbit.samplers.fit.stored import FitStore
-from ribbit.samplers.fit.training import as_position, begin, epochs_of, fitting, joined, train
+from ribbit.samplers.fit.training import (
+    as_position,
+    begin,
+    epochs_of,
+    fitting,
+    joined,
+    saved,
+    train,
+)
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.stepper import Stepper
-from ribbit.store import Store
+from ribbit.store import Checkpoint, Folder, Store
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -255,7 +262,7 @@ class LaplaceApproximation:
                 "resume": resume,
             }
             with fitting(name, ranks, store, request) as found:
-                kept = found if isinstance(found, FitStore) else None  # there are no other ranks
+                kept = found if isinstance(found, Folder) else None  # there are no other ranks
                 state, complete, history = None, True, {} if resume is None else resume.history
                 density = self._stepper.density
                 if epochs:
@@ -275,8 +282,13 @@ class LaplaceApproximation:
                 if not complete:
                     return fit
                 fit = self._curved(name, fit, theta, given=given, store=kept)
-                if kept is not None and fit.complete:  # its training has its own history
-                    kept.put_back(dataclasses.replace(fit, history=history))
+                if kept is not None and fit.complete:
+                    first = 0 if resume is None else resume.state.step
+                    first = kept.header["loop"]["first"] if kept.begun else first
+                    # The folder has the history of its own training.
+                    own = dataclasses.replace(fit, history=history)
+                    with carrying(name, "fit", lambda: (own, "all epochs")):
+                        kept.checkpoint(lambda: saved(own, first=first, taken=0), now=True)
                 return fit
 
     def _train(
@@ -288,7 +300,7 @@ class LaplaceApproximation:
         resume: LaplaceFit | None,
         progress: ProgressOption,
         ranks: Together,
-        store: FitStore | None,
+        store: Checkpoint | None,
     ) -> tuple[StochasticState, bool, History]:
         """Make the epochs of Adam; their history alone."""
         past = {} if resume is None else resume.history
@@ -304,6 +316,7 @@ class LaplaceApproximation:
                 resume=None if resume is None else resume.state,
                 progress=progress,
                 fit=lambda state: self._fit(state.position[0], state, seed, past, complete=False),
+                finishes=False,
                 ranks=ranks,
                 store=store,
             )
@@ -313,7 +326,7 @@ class LaplaceApproximation:
         return state, complete, history
 
     def _curved(
-        self, name: str, fit: LaplaceFit, theta: Any, *, given: bool, store: FitStore | None
+        self, name: str, fit: LaplaceFit, theta: Any, *, given: bool, store: Folder | None
     ) -> LaplaceFit:
         """Find the mode near theta, the scales if asked for, and the Gaussian there."""
         usual = _POLISH if self._size <= SMALL else _POLISH_LARGE

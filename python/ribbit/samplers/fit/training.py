@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -28,10 +27,9 @@ from ribbit.results import archive
 from ribbit.results.outcome import History
 from ribbit.results.state import StochasticState, placed
 from ribbit.results.summary import NOT
-from ribbit.samplers.fit.stored import FitStore, FollowedFit, fit_store
 from ribbit.samplers.sgmcmc.stepper import Stepper
 from ribbit.schedules import Schedule
-from ribbit.store import folder_opened
+from ribbit.store import Checkpoint, Folder, Save, folder_opened
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -46,6 +44,7 @@ __all__ = [
     "fitting",
     "joined",
     "run_epochs",
+    "saved",
     "train",
     "warn_of_end",
     "warn_of_rest",
@@ -97,15 +96,22 @@ def epochs_of(
 @contextlib.contextmanager
 def fitting(
     function: str, ranks: Together, store: Any, request: dict[str, Any]
-) -> Iterator[FitStore | FollowedFit | None]:
+) -> Iterator[Checkpoint | None]:
     """Yield the folder of a fit's checkpoints, once all ranks have asked for the same fit."""
     # Rank 0 alone writes it; the others know what it holds.
     with folder_opened(function, store if ranks.leads else None) as folder:
         asked = {key: request[key] for key in _ALIKE if key in request}
         resumes = request["resume"] is not None
         ranks.alike(store=store is not None, resume=resumes, **asked)
-        kept = fit_store(function, folder, request)
-        yield kept if store is None else ranks.stored(kept)
+        if folder is not None:
+            folder.resume(request, fit=True)
+        yield None if store is None else ranks.stored(folder)
+
+
+def saved(fit: Any, **loop: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a folder needs to continue a fit; `loop`: where its loop is."""
+    header, arrays = fit._packed()
+    return {**header, "loop": loop}, arrays
 
 
 def begin(
@@ -165,8 +171,9 @@ def train(
     # keeps the weights at the ends of the epochs that follow `epochs`; its stepper makes their
     # steps
     collect: Collection | None = None,
+    finishes: bool = True,  # the fit is complete after the epochs
     ranks: Together,  # on which the fit is made
-    store: FitStore | FollowedFit | None = None,  # where checkpoints go, and where the fit goes on
+    store: Checkpoint | None = None,  # where checkpoints go, and where the fit goes on
     executor: Any = None,
 ) -> tuple[StochasticState, bool, History]:
     """Train `members` weight vectors together; return state, whether complete, history."""
@@ -178,7 +185,7 @@ def train(
         ranks.guard = guard
         stored = store is not None and store.begun
         if store is not None and stored:
-            state = stepper.adopt(function, _state_of(store, stepper.density.xp))
+            state = stepper.adopt(function, placed(stepper.density.xp, store.state))
         elif resume is not None:
             state = stepper.adopt(function, resume)
         else:
@@ -199,7 +206,7 @@ def train(
             state = stepper.start(function, position, seed, ids, 0, guard)
         first, held = state.step, [state]
         if store is not None and stored:
-            first = int(store.loop["first"])
+            first = int(store.header["loop"]["first"])
         batches = stepper.batches
         # An epoch that was interrupted is finished before the last of `num_epochs` is counted.
         turn = max(first, (first // batches + epochs) * batches)  # from here on `collect` steps
@@ -240,13 +247,11 @@ def train(
                 collect.take(held[0], turn)
             note(step)
 
-        def packed() -> tuple[Any, dict[str, Any]]:
+        def save() -> tuple[dict[str, Any], dict[str, Any]]:
             last = first + (epochs + more) * batches - first % batches
-            found = dataclasses.replace(
-                fit(held[0]), history=watch.history, complete=held[0].step >= last
-            )
-            taken = 0 if collect is None else collect.taken
-            return found, {"first": first, "taken": taken}
+            complete = finishes and held[0].step >= last
+            found = dataclasses.replace(fit(held[0]), history=watch.history, complete=complete)
+            return saved(found, first=first, taken=0 if collect is None else collect.taken)
 
         if executor is not None:
             end = (first // batches + epochs + more) * batches
@@ -272,7 +277,7 @@ def train(
             stop=stop,
             at=state.step,
             store=store,
-            packed=packed,
+            save=save,
             ahead=executor is not None,
             ranks=ranks,
             place=lambda: held[0].position,
@@ -300,13 +305,6 @@ class _Mover:
         now = self.training if training else self.collecting
         assert now is not None
         return now.advance(state, num_steps, guard)
-
-
-def _state_of(store: FitStore | FollowedFit, xp: ModuleType) -> Any:
-    members = store.arrays["state/position"][:, None, :]
-    state = archive.state_of(store.header, store.arrays, members)
-    assert state is not None  # a fit that has begun has one
-    return placed(xp, state)
 
 
 def _distinct(function: str, starts: npt.NDArray[Any]) -> None:
@@ -341,9 +339,9 @@ def run_epochs(
     watch: Callable[[int], None] | None = None,  # called at every stop
     stop: Callable[[int], int] | None = None,  # the next step behind this one where a call ends
     at: int | None = None,  # the step where a stored fit goes on; default `first`
-    # where checkpoints go, with what `packed` returns: the fit so far, and plain values
-    store: FitStore | FollowedFit | None = None,
-    packed: Callable[[], tuple[Any, dict[str, Any]]],
+    # where checkpoints go, with what `save` returns, if this rank writes them
+    store: Checkpoint | None = None,
+    save: Save,
     ahead: bool = False,  # steps are made before they are asked for: one call takes what there is
     # of a group each makes the same calls, as many steps as rank 0 says; it alone writes
     ranks: Together,
@@ -356,7 +354,7 @@ def run_epochs(
     check_progress(function, progress)
     if not ranks.leads:
         progress = False
-    written = store if isinstance(store, FitStore) else None
+    written = store if isinstance(store, Folder) else None
 
     def done() -> tuple[Any, str]:
         return fit(), f"{(step - first) // batches} of {epochs} epochs"
@@ -364,7 +362,7 @@ def run_epochs(
     with (
         carrying(function, "fit", done, way_on(written)),
         Progress(progress, total=end - begun, chains=members, title=title, fit=True) as reporter,
-        contextlib.nullcontext() if written is None else written.finishing_with(packed),
+        contextlib.nullcontext() if written is None else written.finishing(save),
     ):
         while step < end and not guard.requested:
             left = end - step
@@ -387,7 +385,7 @@ def run_epochs(
             if watch is not None and step == halt:
                 watch(step)
             if written is not None:
-                written.after_call(packed)
+                written.checkpoint(save)
         if step < end:
             warn(
                 f"[{function}] interrupted after {done()[1]}; returning the fit so far "
@@ -446,7 +444,7 @@ class _Watch:
         """Whether the objective of this step is there."""
         return bool(self._found) and self._found[-1][0] == step / self._stepper.batches
 
-    def restore(self, store: FitStore | FollowedFit) -> None:
+    def restore(self, store: Checkpoint) -> None:
         """Put back what a stored fit has noted."""
         found = archive.get(store.arrays, "history")
         if found:
