@@ -20,7 +20,6 @@ from ribbit._arrays.warning import warn
 from ribbit.adapter import GroupChains, LocalChains, Thinning
 from ribbit.distributed.ranks import Together
 from ribbit.errors import ConvergenceWarning
-from ribbit.executor import Elsewhere
 from ribbit.foresight import Foresight
 from ribbit.interrupt import InterruptGuard, carrying, here, way_on
 from ribbit.progress import Progress, ProgressOption, Report
@@ -64,15 +63,18 @@ class Run:
         watch: Watch,
         store: RunStore | Followed | None = None,
         ranks: Together | None = None,
+        remote: LocalChains | None = None,
     ) -> None:
         """Make the sinks.
 
         origin: how the start was found, in a call that began at `begin`. found: settings of this
         run in addition to the sampler's. store: a folder, whose earlier draws count; if another
-        rank writes it, statistics are in memory. ranks: on which the run is made.
+        rank writes it, statistics are in memory. ranks: on which the run is made. remote: the
+        chains of a run with an executor.
         """
         followed, store = (store, None) if isinstance(store, Followed) else (None, store)
         self.ranks = None if ranks is None or ranks.group is None else ranks
+        self.remote = remote
         self.origin, self.found, self.begin = origin, found or {}, begin
         self.watch, self.store = watch, store
         self.way_on = way_on(store) if followed is None else "the same call resumes"
@@ -123,8 +125,6 @@ class Run:
                 self.warmup = Memory(position, dim, owed, statistics, positions=True)
         self._before = self.kept
         self.total = self._steps_to(watch.expected)
-        if isinstance(sampler, Elsewhere):
-            sampler.end = state.step + self._steps_to(num_draws)
 
     def complete(
         self,
@@ -171,7 +171,7 @@ class Run:
             return self.begin + max_seconds - self.reserve() - time.perf_counter()
 
         start = sampler, self.state, thinning
-        chains = LocalChains(*start, each=self.save_warmup)
+        chains = self.remote or LocalChains(*start, each=self.save_warmup)
         if self.ranks is not None:
             chains = GroupChains(*start, each=self.save_warmup, ranks=self.ranks, left=left)
         foresight = Foresight(sampler._density, self._settled(), first + self.total)

@@ -24,7 +24,6 @@ from ribbit.progress import Progress, ProgressOption
 from ribbit.protocols import Array
 from ribbit.results.fits import EnsembleFit
 from ribbit.samplers.fit.members import Climb, Members
-from ribbit.workers import Call, Workers
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -246,7 +245,7 @@ class EnsembleStart:
             if executor is None:
                 watch.run(ids, guard)
             else:
-                watch.run_elsewhere(ids, guard, executor)
+                watch.run_remote(ids, guard, executor)
             watch.warn()
         return watch.position, watch.report()
 
@@ -269,26 +268,25 @@ class _Watch:
                 break
         self._finish()
 
-    def run_elsewhere(
-        self, ids: npt.NDArray[np.uint32], guard: InterruptGuard, executor: Any
-    ) -> None:
+    def run_remote(self, ids: npt.NDArray[np.uint32], guard: InterruptGuard, executor: Any) -> None:
         """Have workers fit them."""
+        from ribbit.executor import Group, Workers  # not with ribbit: slow to load
+
         fit = self._fit
-        with Workers(fit.function, fit.density, fit, executor) as workers:
-            calls = [Call(fit.begin(ids[some])) for some in workers.cut(len(ids))]
-            workers.take(calls)
-            self.climbs = [call.state for call in calls]
+        with Workers(fit.function, fit.density, fit.make, executor) as workers:
+            groups = [Group(fit.begin(ids[some])) for some in workers.parts(len(ids))]
+            workers.groups = groups
+            self.climbs = [group.state for group in groups]
             while not all(climb.done for climb in self.climbs):
-                for call in calls:
-                    idle = call.future is None and not call.state.done
-                    if idle and not workers.holds(call):
-                        workers.give(call)
-                for call, made in workers.collect(guard):
-                    (call.state,) = made.found
-                for call in calls:
-                    if call.error is not None:
-                        raise call.error
-                self.climbs = [call.state for call in calls]
+                if guard.requested:
+                    raise Interrupted
+                for group in groups:
+                    if group.error is not None:
+                        raise group.error
+                    if not group.state.done:
+                        workers.submit(group)
+                for _ in workers.collect():
+                    self.climbs = [group.state for group in groups]
                 if all(climb.attempts.all() for climb in self.climbs) and self._over():
                     break
         self._finish()

@@ -24,7 +24,6 @@ from ribbit.protocols import Array
 from ribbit.results.state import StochasticState
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.stepper import Stepper
-from ribbit.worker import SECONDS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -174,10 +173,7 @@ class Climb:
 
 
 class Members:
-    """How members are fitted: a function of (seed, chain) for each, in rounds.
-
-    It is a job of workers; see :class:`ribbit.worker.Job`.
-    """
+    """How members are fitted: a function of (seed, chain) for each, in rounds; a job of workers."""
 
     def __init__(self, function: str, how: Settings, target: Any, seed: int) -> None:
         self.function, self.how, self.seed = function, how, seed
@@ -221,15 +217,17 @@ class Members:
             lost=np.arange(0),
         )
 
-    def make(self, state: Climb, stops: tuple[int, ...]) -> list[Climb]:
-        """Go on for a while: what a worker does. How long it is changes nothing."""
-        del stops
+    def make(self, state: Climb, end: int) -> tuple[Climb, None]:
+        """Fit for half a second, in a worker; no result depends on this time."""
+        from ribbit.executor import SECONDS  # the worker has loaded it
+
+        del end
         until = time.perf_counter() + SECONDS
         while not state.done:
             self.round(state, None)
             if time.perf_counter() >= until:
                 break
-        return [state]
+        return state, None
 
     def round(self, climb: Climb, guard: InterruptGuard | None) -> None:
         """Make the steps of the active members up to the next look, and look.
