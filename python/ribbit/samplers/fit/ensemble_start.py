@@ -187,40 +187,9 @@ class EnsembleStart:
         executor: Any = None,
         finish: int = 0,
     ) -> tuple[Array, dict[str, Any]]:
-        """Fit a member for each chain.
+        """Return weights (C, P) of a member for each chain, and a report as plain values.
 
-        Parameters
-        ----------
-        function : str
-            Who asks, for errors and warnings.
-        target
-            Of the run; see :class:`ribbit.protocols.NativeSteps`.
-        ids : (C,) uint32 array
-            Chains.
-        seed : int
-            64-bit key.
-        guard : InterruptGuard
-        progress
-            As for ``sample``.
-        max_seconds : float or None
-            After which members stay where they are; where steps on all rows began, if any has.
-        executor : object with submit, or callable that makes one, optional
-            Whose workers fit the members.
-        finish : int
-            Steps on all rows at the end, where these settings have no number.
-
-        Returns
-        -------
-        position : (C, P) array
-        report : dict
-            What was done, as plain values.
-
-        Raises
-        ------
-        TypeError
-            For a target without native minibatch steps or rows to hold out.
-        Interrupted
-            After Ctrl-C.
+        finish: steps on all rows at the end, if these settings have no number.
         """
         overrides.needed(function, target, "advance")
         # Of what is integrated out a member has a value of its own: starts leave it out again.

@@ -59,46 +59,22 @@ class Settings(Protocol):
 
 @dataclass
 class _Moving:
-    """Members on their way.
-
-    Attributes
-    ----------
-    state : StochasticState
-        Of M members.
-    rate : (M,) int64 array
-        Which stepper each has.
-    broken : (M,) bool array
-        Whether a member has left the finite numbers.
-    active : int array
-        Who makes steps.
-    """
+    """M members that make steps."""
 
     state: StochasticState
-    rate: npt.NDArray[np.int64]
-    broken: npt.NDArray[np.bool_]
-    active: npt.NDArray[np.intp]
+    rate: npt.NDArray[np.int64]  # (M,), the number of the stepper of each
+    broken: npt.NDArray[np.bool_]  # (M,), whether a member has left the finite numbers
+    active: npt.NDArray[np.intp]  # members that still make steps
 
 
 @dataclass
 class _Attempt(_Moving):
-    """Members on their way from one start.
+    """M members that make steps from one start."""
 
-    Attributes
-    ----------
-    weights : (M, P) array
-        The best ones so far.
-    peak : (M,) array
-        Their log likelihood per row held out.
-    improved : (M,) bool array
-        Whether they are better than the start.
-    waits : (M,) int64 array
-        Looks without improvement.
-    """
-
-    weights: Array
-    peak: npt.NDArray[np.float64]
-    improved: npt.NDArray[np.bool_]
-    waits: npt.NDArray[np.int64]
+    weights: Array  # (M, P), the best ones so far
+    peak: npt.NDArray[np.float64]  # (M,), their log likelihood per row held out
+    improved: npt.NDArray[np.bool_]  # (M,), whether they are better than the start
+    waits: npt.NDArray[np.int64]  # (M,), looks without improvement
 
     @property
     def failed(self) -> npt.NDArray[np.bool_]:
@@ -108,47 +84,20 @@ class _Attempt(_Moving):
 
 @dataclass
 class Climb:
-    """Some members, in all attempts.
-
-    Attributes
-    ----------
-    ids : (C,) uint32 array
-    position : (C, P) array
-        The best weights of all attempts so far; at the end those that steps on all rows led to.
-    best : (C,) array
-        Log likelihood per row held out of the best weights of attempts; NaN: not known yet.
-    steps, attempts : (C,) int64 arrays
-        That each member made in all, without those on all rows.
-    finished : (C,) int64 array
-        Steps on all rows that `position` has behind it.
-    members : (M,) int array
-        Who takes part in this attempt.
-    number : int
-        Of the attempt, from 0.
-    now : _Attempt or None
-        None before its first round.
-    failed : int array
-        Who is nowhere better than at the start of the last attempt, once no attempt follows.
-    lost : int array
-        Who left the finite numbers in the steps on all rows, once these are over.
-    finish : _Moving or None
-        Those who have not failed, on all rows, once no attempt follows.
-    done : bool
-        Nothing follows.
-    """
+    """C members, in all attempts."""
 
     ids: npt.NDArray[np.uint32]
-    position: Array
-    best: npt.NDArray[np.float64]
-    steps: npt.NDArray[np.int64]
-    attempts: npt.NDArray[np.int64]
-    finished: npt.NDArray[np.int64]
-    members: npt.NDArray[np.intp]
-    failed: npt.NDArray[np.intp]
-    lost: npt.NDArray[np.intp]
-    number: int = 0
-    now: _Attempt | None = None
-    finish: _Moving | None = None
+    position: Array  # (C, P), the best weights; at the end those after the steps on all rows
+    best: npt.NDArray[np.float64]  # (C,), their log likelihood per row held out; NaN: not known yet
+    steps: npt.NDArray[np.int64]  # (C,), without those on all rows
+    attempts: npt.NDArray[np.int64]  # (C,)
+    finished: npt.NDArray[np.int64]  # (C,), steps on all rows before `position`
+    members: npt.NDArray[np.intp]  # of this attempt
+    failed: npt.NDArray[np.intp]  # never better than at the start of the last attempt
+    lost: npt.NDArray[np.intp]  # those that left the finite numbers in the steps on all rows
+    number: int = 0  # of the attempt
+    now: _Attempt | None = None  # None before its first round
+    finish: _Moving | None = None  # those that have not failed, on all rows
     done: bool = False
 
     @property

@@ -62,10 +62,7 @@ _STEPS, _FEWEST_STEPS, _LARGE_BATCH = 10_000, 2_000, 1_024
 
 
 def default_epochs(batches: int, rows: int, schedule: Schedule | None = None) -> int:
-    """Return the default number of epochs: the length of the schedule, else enough steps.
-
-    `batches`: steps per epoch; `rows`: rows per step.
-    """
+    """Return the default number of epochs of so many steps each, with so many rows per step."""
     steps = min(max(_STEPS * _LARGE_BATCH // max(rows, 1), _FEWEST_STEPS), _STEPS)
     if schedule is not None and schedule.kind in ("cosine", "cyclical"):
         steps = schedule.num_steps * max(schedule.num_cycles, 1)
@@ -81,13 +78,7 @@ def epochs_of(
     resume: Any,
     store: Any,
 ) -> int:
-    """Return the checked number of epochs, or the default.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For 0 without weights to keep, or with a folder.
-    """
+    """Return the checked number of epochs, or the default."""
     if num_epochs is None:
         rows = stepper.batch_size or stepper.num_rows or 1
         return default_epochs(stepper.batches, rows, stepper.schedule)
@@ -109,10 +100,7 @@ def epochs_of(
 def fitting(
     function: str, ranks: Together, store: Any, request: dict[str, Any]
 ) -> Iterator[FitStore | FollowedFit | None]:
-    """Return the folder of a fit's checkpoints, once all ranks have asked for the same fit.
-
-    Rank 0 alone writes it; the others know what it holds.
-    """
+    """Return the folder of a fit's checkpoints, which rank 0 writes, once all ranks agree."""
     with folder_opened(function, store if ranks.leads else None) as folder:
         asked = {key: request[key] for key in _ALIKE if key in request}
         resumes = request["resume"] is not None
@@ -130,15 +118,7 @@ def begin(
     members: int,
     seed: int,
 ) -> Any:
-    """Return the start that `init` means; errors for a `resume` that does not fit.
-
-    A fit as `init` gives what it would give a sampler of `members` chains.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For `resume` together with `init`, of another kind, or of other settings.
-    """
+    """Return the start that `init` means; errors for a `resume` that does not fit."""
     if resume is None:
         if not callable(getattr(init, "_starts", None)):
             for name, part in (("positions", "positions[:, -1]"), ("position", "position")):
@@ -186,45 +166,11 @@ def train(
     store: FitStore | FollowedFit | None = None,
     executor: Any = None,
 ) -> tuple[StochasticState, bool, History]:
-    """Train `members` weight vectors together.
+    """Return the last state of `members` weight vectors, if it is complete, and the history.
 
-    Parameters
-    ----------
-    function, title : str
-        Names for errors and for the progress display.
-    stepper : Stepper
-    epochs : int
-        Checked; 0 keeps the weights as they are.
-    seed : int
-    start : (P,) or (M, P) array or None
-        None: ``target.init`` with the member's number as chain.
-    members : int
-        M.
-    resume : StochasticState or None
-        Goes on from there, bit for bit.
-    progress
-        As for ``sample``.
-    likelihood_alone : bool
-        The prior is no part of the objective.
-    fit : function of a state
-        The fit so far, for exceptions.
-    collect : Collection, optional
-        Keeps the weights at the ends of the epochs that follow `epochs`; its stepper makes their
-        steps.
-    ranks : Together
-        On which the fit is made.
-    store : FitStore or FollowedFit, optional
-        Where checkpoints go, and where the fit goes on.
-    executor : object with submit, or callable that makes one, optional
-        Whose workers move the members.
-
-    Returns
-    -------
-    state : StochasticState
-    complete : bool
-        False after Ctrl-C, with a warning.
-    history : dict of arrays
-        "epoch" (E,) and "objective" (E, M).
+    `epochs` of 0 keeps the weights. `start`, (P,) or (M, P), is by default ``target.init`` with the
+    member's number as chain. `fit` maps a state to the fit so far, for exceptions. `collect` keeps
+    the weights at the ends of the epochs after `epochs`; its stepper makes their steps.
     """
     more = 0 if collect is None else collect.epochs
     ids = np.arange(members, dtype=np.uint32)
@@ -409,46 +355,13 @@ def run_epochs(
     ranks: Together,
     place: Callable[[], Array],
 ) -> bool:
-    """Make the steps of some epochs, in calls that Ctrl-C and the display wait for.
+    """Return whether all steps of some epochs were made; False, with a warning, after Ctrl-C.
 
-    Parameters
-    ----------
-    function, title : str
-        Names for the warning and for the progress display.
-    first : int
-        Steps done before; an epoch that was interrupted is finished first and not counted.
-    epochs, batches : int
-        Epochs to make, steps of each.
-    members, gradients : int
-        Rows of the display; gradients of a step.
-    advance : function of (step, count)
-        Makes steps and keeps what they give; returns the last step sizes (members,), and how many
-        steps it made: `count`, or fewer where they come from workers.
-    fit : function
-        The fit so far: what exceptions carry as their attribute ``fit``.
-    guard : InterruptGuard
-    progress
-        As for ``sample``.
-    watch : function of step, optional
-        Called at every stop.
-    stop : function of step, optional
-        The next step behind this one where a call ends.
-    at : int, optional
-        The step where a stored fit goes on; default `first`.
-    store : FitStore or FollowedFit, optional
-        Where checkpoints go, with what `packed` returns: the fit so far, and plain values.
-    packed : function
-    ahead : bool
-        Steps are made before they are asked for: one call takes what there is.
-    ranks : Together
-        Of a group each makes the same calls, as many steps as rank 0 says; it alone writes.
-    place : function
-        Where the fit is: what must be the same on every rank.
-
-    Returns
-    -------
-    bool
-        False after Ctrl-C, with a warning.
+    An epoch that was interrupted at `first` is finished and not counted; `at` is the step where a
+    stored fit goes on. `advance(step, count)` returns the last step sizes and how many steps it
+    made, at most `count`: if they come from workers (`ahead`), one call takes what they have made.
+    `watch(step)` is called at every `stop(step)`, the next step where a call ends. All ranks make
+    the same calls, with `place()` the same on each, and rank 0 alone writes `packed()`.
     """
     step, end = first if at is None else at, (first // batches + epochs) * batches
     begun = step
