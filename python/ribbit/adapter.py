@@ -119,9 +119,12 @@ class LocalChains:
         Step and statistics, (C,) or (C, K), of every call of the last block.
     over : bool
         Whether the ranks of a group have agreed that the time is over.
+    largest : int
+        Draws of a block after warmup, at most.
     """
 
     over = False
+    largest = sys.maxsize
 
     def __init__(
         self,
@@ -165,7 +168,7 @@ class LocalChains:
         self.raise_deferred()
         end, warming, blocks = time.perf_counter() + seconds, self.warming_up, list[Block]()
         begun, done = self.state, (self.state, self.divergences)  # done: after the last call
-        most = self._most if warming else min(most, self._most)
+        most = self._most if warming else min(most, self._most, self.largest)
         stop = stop if stop > self.step else sys.maxsize
         try:
             while most > 0 and not guard.requested:

@@ -334,7 +334,7 @@ class RemoteChains(LocalChains):
         chains, dim = self.state.position.shape[0], self._sampler._density.full_dim
         job = functools.partial(_move, self._sampler, self._thinning, each)
         self._workers = Workers(function, self._sampler._density, job, executor)
-        self._largest = max(1, _BYTES // (chains * dim * self._space.itemsize))  # draws of a task
+        self._fits = max(1, _BYTES // (chains * dim * self._space.itemsize))  # draws of a task
         self._steps = 1  # of the next task, by the rate of the last ones
         self._ends = deque[int]()  # last steps of tasks whose results the caller has not got
         self._failed: Group | None = None
@@ -392,7 +392,8 @@ class RemoteChains(LocalChains):
             return
         end = next((end for end in self._ends if end > at), None)
         if end is None:
-            end = min(at + self._steps, self._after(at, self._largest), limit)
+            largest = self._fits if self.warming_up else min(self._fits, self.largest)
+            end = min(at + self._steps, self._after(at, largest), limit)
             self._ends.append(end)
         self._workers.submit(group, end)
 

@@ -174,6 +174,8 @@ class Run:
         chains = self.remote or LocalChains(*start, each=self.save_warmup)
         if self.ranks is not None:
             chains = GroupChains(*start, each=self.save_warmup, ranks=self.ranks, left=left)
+        if self.running is not None:
+            chains.largest = self.running.room(self.state.position.shape[0])
         foresight = Foresight(sampler._density, self._settled(), first + self.total)
         with reporter:
             # Ctrl-C may have ended the last check of the draws in the folder.
@@ -212,8 +214,6 @@ class Run:
     def _room(self) -> int:
         """Return the draws until the next look, as many as there is memory for."""
         most = min(self.num_draws, self.watch.next) - self.kept
-        if self.running is not None:
-            most = min(most, self.running.room(self.state.position.shape[0]))
         return min(most, self.draws.room())
 
     def _put(

@@ -88,6 +88,21 @@ def test_processes_give_the_same_bits_and_all_that_a_run_has(tmp_path):
     assert equal(more, sampler.sample(5, resume=moved, executor=Here()))
 
 
+def test_tasks_are_no_longer_than_predictions_at_once():
+    def quick(work, task):
+        return dataclasses.replace(work(task), seconds=1e-6)
+
+    x = np.linspace(-1, 1, 40_000)[:, None]
+    sampler, call = rb.HMC(target()), {"num_draws": 30, "warmup": 100, "chains": 3}
+    alone, executor = sampler.sample(**call, predict_at=x), Here(quick)
+    moved = sampler.sample(**call, predict_at=x, executor=executor)
+    assert equal(alone, moved)
+    assert np.array_equal(alone.prediction.mean, moved.prediction.mean)
+    steps = [(task.end, task.end - task.state.step) for task in executor.tasks]
+    assert max(count for end, count in steps if end <= 100) > 10
+    assert 0 < max(count for end, count in steps if end > 100) < 10
+
+
 def test_a_run_until_the_chains_agree_ends_after_the_same_draw():
     posterior = target()
     rule = rb.Converged(rhat=1.2, ess=60, at=posterior.x)
@@ -365,18 +380,28 @@ def test_all_groups_make_tasks_to_the_same_steps_and_none_beyond_a_look():
 
 @pytest.mark.parametrize("begins", ["workers", "process"])
 def test_a_folder_begun_with_workers_resumes_without_and_the_other_way_round(tmp_path, begins):
-    call = {"num_draws": 1500, "warmup": 20, "chains": 3, "thin": 3, "seed": 4}
-    sampler = rb.HMC(target(), num_leapfrog_steps=10)
-    first, then = {"executor": Here()}, {}
+    call = {"num_draws": 12, "warmup": 20, "chains": 3, "thin": 3, "seed": 4}
+    breaks, sampler = (rb.NUTS(target(), step_size=0.05) for _ in range(2))
+    advance = breaks._advance
+
+    def failing(state, num_steps, guard):
+        if state.step == 40:
+            raise RuntimeError("the power is gone")
+        return advance(state, num_steps, guard)
+
+    def lost(work, task):
+        if task.end > 40:
+            raise RuntimeError("the power is gone")
+        return slow(work, task)
+
+    first, then = {"executor": Here(lost)}, {}
     if begins == "process":
-        first, then = then, first
-    begun = sampler.sample(**call, **first, store=tmp_path / "run", max_seconds=0.3)
-    assert 0 < len(begun) < 1500
-    more = sampler.sample(**call, **then, store=tmp_path / "run")
-    alone = sampler.sample(**call)
-    assert more.complete
-    assert np.array_equal(alone.positions, more.positions)
-    assert all(np.array_equal(alone.stats[name], more.stats[name]) for name in alone.stats)
+        breaks._advance = failing
+        first, then = {}, {"executor": Here()}
+    with pytest.raises(RuntimeError, match="the power is gone") as caught:
+        breaks.sample(**call, **first, store=tmp_path / "run")
+    assert 0 < len(caught.value.draws) < 12
+    assert equal(sampler.sample(**call), sampler.sample(**call, **then, store=tmp_path / "run"))
 
 
 def test_an_error_of_a_worker_alone_ends_the_run_after_the_draws_before():
