@@ -16,15 +16,13 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import ribbit as rb
-from ribbit.worker import Steps
-from ribbit.workers import Call, Workers
+from ribbit.executor import Group, Workers
 
 
 def small() -> tuple[rb.Posterior, int]:
@@ -68,16 +66,10 @@ def resident() -> int:
     return 0
 
 
-@dataclass
-class Idle:
-    """A job that gives a state back."""
-
-    info: Any
-
-    def make(self, state: Any, stops: tuple[int, ...]) -> list[Any]:
-        """Return it, with statistics."""
-        del stops
-        return [(state, self.info)]
+def idle(state: Any, end: int) -> tuple[Any, None]:
+    """Give a state back: a job that does nothing else."""
+    del end
+    return state, None
 
 
 def measured(run: Callable[[], Any], times: int) -> float:
@@ -108,13 +100,12 @@ def study(name: str, times: int) -> dict[str, float]:
         alone, elsewhere = measured(run(1), times), measured(run(1, pool), times)
         step = (measured(run(draws + 1), times) - alone) / draws
         after = pool.submit(resident).result()
-        with Workers("study", density, Idle({"lp": np.zeros(1)}), pool) as workers:
-            calls = [Call(state)]
-            workers.take(calls)
+        with Workers("study", density, idle, pool) as workers:
+            workers.groups = [Group(state)]
 
             def look() -> None:
-                workers.give(calls[0])
-                while not list(workers.collect(None)):
+                workers.submit(workers.groups[0])
+                while not list(workers.collect()):
                     pass
 
             there = measured(look, 20 * times)
@@ -122,7 +113,7 @@ def study(name: str, times: int) -> dict[str, float]:
         "call (ms)": 1e3 * (elsewhere - alone),
         "draw (ms)": 1e3 * step,
         "look (ms)": 1e3 * there,
-        "job (MB)": len(pickle.dumps(Steps(sampler))) / 1e6,
+        "job (MB)": len(pickle.dumps(sampler)) / 1e6,
         "state (MB)": len(pickle.dumps(state)) / 1e6,
         "worker (MB)": (after - before) / 1e6,
     }

@@ -23,7 +23,7 @@ from ribbit.results.state import AnyState
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Block", "CallSize", "GroupChains", "LocalChains", "Thinning"]
+__all__ = ["Block", "CallSize", "GroupChains", "LocalChains", "Thinning", "joined_blocks"]
 
 _BYTES = 1 << 22  # of the draws of a block, which stay in a cache until they are put down
 
@@ -119,9 +119,12 @@ class LocalChains:
         Step and statistics, (C,) or (C, K), of every call of the last block.
     over : bool
         Whether the ranks of a group have agreed that the time is over.
+    largest : int
+        Draws of a block after warmup, at most.
     """
 
     over = False
+    largest = sys.maxsize
 
     def __init__(
         self,
@@ -165,7 +168,7 @@ class LocalChains:
         self.raise_deferred()
         end, warming, blocks = time.perf_counter() + seconds, self.warming_up, list[Block]()
         begun, done = self.state, (self.state, self.divergences)  # done: after the last call
-        most = self._most if warming else min(most, self._most)
+        most = self._most if warming else min(most, self._most, self.largest)
         stop = stop if stop > self.step else sys.maxsize
         try:
             while most > 0 and not guard.requested:
@@ -183,7 +186,7 @@ class LocalChains:
             if not ours and self.state is begun:
                 raise
             self._error = None if ours else error
-        return _joined(blocks)
+        return joined_blocks(blocks)
 
     def raise_deferred(self) -> None:
         """Raise the error that came after the steps of the last block, if there was one."""
@@ -223,7 +226,7 @@ class LocalChains:
 
     def _count(self, left: int, guard: InterruptGuard) -> int:
         """Return how many of `left` steps the next call makes; 0: none."""
-        return left if self._sampler._ahead else self._size.size(left)
+        return self._size.size(left)
 
     def _stops(self, most: int, stop: int) -> npt.NDArray[np.int64] | None:
         """Return the steps (K,) that a call with several draws tells of; None: make one."""
@@ -305,7 +308,7 @@ class GroupChains(LocalChains):
         return 0 if guard.requested or self.over else count
 
 
-def _joined(blocks: list[Block]) -> Block:
+def joined_blocks(blocks: list[Block]) -> Block:
     """Join the draws of several calls."""
     if len(blocks) < 2:
         return blocks[0] if blocks else (None, {})

@@ -1,230 +1,440 @@
-"""Chains on an executor: what moves them is with workers, who make steps ahead of the run.
+"""Workers of an executor, which move groups of chains or of members.
 
-The run itself stays where it was called: it keeps draws, predicts, shows progress, writes folders
-and ends as any other. Only its steps come from elsewhere, and since a chain's draws are decided by
-(seed, chain id, step) alone, they are the same bits. Workers get a state and step numbers, and
-return states. A fit whose members are chains of an optimiser moves in the same way.
+A task is a pure function of the state of a group and its last step, and a draw depends on (seed,
+chain id, step) alone: the bits are those of a run without workers, and a task that is lost with its
+worker is submitted again.
 
-Shapes: C chains.
+Shapes: C chains, K draws, P parameters.
 """
 
 from __future__ import annotations
 
-import bisect
+import concurrent.futures
 import contextlib
-from collections import deque
+import dataclasses
+import functools
+import hashlib
+import math
+import os
+import pickle
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
-from ribbit.adapter import Thinning
+from ribbit._arrays import checks
+from ribbit._arrays.threads import num_threads, set_num_threads
+from ribbit.adapter import Block, LocalChains, Thinning, joined_blocks
+from ribbit.density import Density
 from ribbit.errors import NonFiniteError
 from ribbit.interrupt import InterruptGuard
-from ribbit.parts import joined, joined_statistics, part
-from ribbit.protocols import Array
 from ribbit.results.state import AnyState
-from ribbit.worker import SECONDS, Steps
-from ribbit.workers import Call, Workers
 
-__all__ = ["Elsewhere", "MovedSampler", "elsewhere"]
+__all__ = ["SECONDS", "Group", "RemoteChains", "Workers", "work"]
 
-_GROWTH = 8  # of a task's steps from one to the next
-_BYTES = 1 << 26  # of the states that a task returns
+SECONDS = 0.5  # length of a task: the time that is lost with a worker
+_POLL = 0.05  # seconds between interrupt checks
+_GROWTH = 8  # of the steps of a task, from one to the next
+_AHEAD = 2  # results of a group that wait for those of other groups
+_BYTES = 1 << 26  # of the draws of all chains that one task of each group returns
+_LOSSES = 3  # per group, without a finished task in between, that a run survives
+_JOBS = 2  # that each thread of a worker keeps
+# Errors of executors that say that a worker is gone, not that its work failed.
+_LOST = concurrent.futures.BrokenExecutor, concurrent.futures.CancelledError
+_LOST_BY_NAME = {"KilledWorker", "WorkerCrashedError", "NodeDiedError", "TerminatedWorkerError"}
+
+# Maps a state and a last step to the state there and results; a pure function.
+Job: TypeAlias = Callable[[Any, int], tuple[Any, Any]]
+
+_checksum = functools.partial(hashlib.blake2b, digest_size=16)
+_kept = threading.local()  # jobs of this thread, by their keys
+_own_threads: dict[int, int] = {}  # number of threads of a process before it was a worker, by pid
 
 
-@dataclass
-class _Group(Call):
-    """Chains that move in one task."""
+@dataclass(frozen=True)
+class Task:
+    """A group to move to step `end`, by a worker that may have to load the job first."""
 
-    ready: deque[tuple[AnyState, dict[str, Any]]] = field(default_factory=deque)
-    steps: int = 1  # of the next task
-    seconds: float = 0.0  # that what is ready took
+    key: str  # checksum of the pickled job
+    path: str  # file of the pickled job
+    payload: bytes | None  # the pickled job, for a worker that does not see the file
+    state: Any
+    end: int
+    threads: int  # that the worker may use
+    client: int  # process that submits the task
+
+
+@dataclass(frozen=True)
+class Made:
+    """The result of a task, and the seconds that it took."""
+
+    state: Any
+    found: Any
+    seconds: float
+
+
+def work(task: Task) -> Made | None:
+    """Do a task; None if the worker needs the payload."""
+    job = _job(task)
+    if job is None:
+        return None
+    # Some executors hand over arrays that are read-only.
+    state = _cut(task.state, slice(None))
+    with contextlib.nullcontext() if os.getpid() == task.client else _as_worker(task):
+        begin = time.perf_counter()
+        state, found = job(state, task.end)
+        return Made(state, found, time.perf_counter() - begin)
+
+
+def _job(task: Task) -> Job | None:
+    """Return this thread's own copy of the job, or None."""
+    jobs: OrderedDict[str, Job] = _kept.__dict__.setdefault("jobs", OrderedDict())
+    if task.key not in jobs:
+        payload = task.payload
+        if payload is None:
+            with contextlib.suppress(OSError):
+                payload = Path(task.path).read_bytes()
+            if payload is None or _checksum(payload).hexdigest() != task.key:
+                return None
+        jobs[task.key] = pickle.loads(payload)
+        while len(jobs) > _JOBS:
+            jobs.popitem(last=False)
+    return jobs[task.key]
 
 
 @contextlib.contextmanager
-def elsewhere(
-    function: str, sampler: Any, executor: Any, thinning: Thinning, *, each: bool
-) -> Iterator[Any]:
-    """Return the sampler that a run uses: `sampler` itself without an executor.
+def _as_worker(task: Task) -> Iterator[None]:
+    """Use this process's share of the threads, and leave Ctrl-C to the client."""
+    own = _own_threads.setdefault(os.getpid(), num_threads())  # a later run may leave it more
+    set_num_threads(min(own, task.threads))
+    main = threading.current_thread() is threading.main_thread()
+    old = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None
+    try:
+        yield
+    finally:
+        if old is not None:
+            signal.signal(signal.SIGINT, old)
 
-    Workers stop behind the steps that give draws; `each`: behind every step of warmup, too.
+
+def _mapped(change: Callable[[list[Any]], Any], values: list[Any]) -> Any:
+    """Return the first value with `change` of the arrays (C, ..) of all in place of its own."""
+    first = values[0]
+    if isinstance(first, np.ndarray):
+        return change(values)
+    if isinstance(first, tuple):
+        return tuple(_mapped(change, list(parts)) for parts in zip(*values, strict=True))
+    if isinstance(first, dict):
+        return {key: _mapped(change, [value[key] for value in values]) for key in first}
+    if not dataclasses.is_dataclass(first):
+        return first
+    fields = [one.name for one in dataclasses.fields(first)]
+    changes = {name: _mapped(change, [getattr(v, name) for v in values]) for name in fields}
+    mass = getattr(first, "inverse_mass", None)
+    if mass is not None and mass.ndim == 1:  # (P,), which all chains share
+        changes["inverse_mass"] = mass.copy()
+    return dataclasses.replace(first, **changes)  # type: ignore[type-var]
+
+
+def _cut(state: Any, chains: slice) -> Any:
+    """Return the state of some chains, in arrays of its own."""
+    return _mapped(lambda arrays: arrays[0][chains].copy(), [state])
+
+
+@dataclass
+class Group:
+    """Chains, or members, that one worker moves at a time; `state` is the newest one."""
+
+    state: Any
+    end: int = 0  # of the last task
+    future: Any = None  # of the task that is under way
+    needs_job: bool = False  # whether the next task must take the job along
+    error: BaseException | None = None  # of its last task
+    ready: deque[Made] = field(default_factory=deque)
+
+
+class Workers:
+    """The workers of an executor and one job, which is sent to each of them once."""
+
+    def __init__(self, function: str, density: Density, job: Job, executor: Any) -> None:
+        self._function = function
+        if density.xp is not np:
+            raise ValueError(
+                f"[{function}] expected a target on NumPy arrays with executor=, got one on "
+                f"{density.xp.__name__}: a device is not shared among workers"
+            )
+        try:
+            self._payload = pickle.dumps(job, protocol=pickle.HIGHEST_PROTOCOL)
+        except Exception as error:
+            raise TypeError(
+                f"[{function}] expected a target that can be pickled with executor=, since it is "
+                f"sent to the workers, got {type(density.target).__name__}: {error}"
+            ) from error
+        self._make: Callable[[], Any] | None = None
+        if isinstance(executor, type) or not hasattr(executor, "submit"):
+            self._make, executor = executor, _called(function, executor)
+        self._executor = executor
+        self._key = _checksum(self._payload).hexdigest()
+        self.groups: list[Group] = []
+        self._carrier: Group | None = None  # whose task takes the job to its worker
+        self._losses = self._broken = 0
+        self._begun = False  # a task has come back
+        self._news = threading.Event()
+        self._threads = self._share = num_threads()
+
+    def __enter__(self) -> Self:
+        # A file spares local workers' pipes; its name is random, and only the owner reads it.
+        number, self._path = tempfile.mkstemp(prefix="ribbit-", suffix=".pickle")
+        with os.fdopen(number, "wb") as file:
+            file.write(self._payload)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cancel()
+        if num_threads() != self._threads:  # workers that are threads of this process
+            set_num_threads(self._threads)
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)
+        if self._make is not None:
+            self._shut()
+
+    def parts(self, chains: int) -> list[slice]:
+        """Return the chains of each worker's group; a chain each if their number is not known."""
+        workers = getattr(self._executor, "_max_workers", None)
+        count = min(chains, workers) if isinstance(workers, int) and workers > 0 else chains
+        self._share = max(1, self._threads // count)
+        if isinstance(self._executor, concurrent.futures.ThreadPoolExecutor):
+            set_num_threads(self._share)
+        return [slice(chains * g // count, chains * (g + 1) // count) for g in range(count)]
+
+    def submit(self, group: Group, end: int = 0) -> None:
+        """Submit a task, unless the group has one or waits for the job to reach a worker."""
+        if group.future is not None or (group.needs_job and self._carrier is not None):
+            return
+        payload = None
+        if group.needs_job:
+            payload, self._carrier, group.needs_job = self._payload, group, False
+        group.end = end
+        task = Task(self._key, self._path, payload, group.state, end, self._share, os.getpid())
+        try:
+            future = self._executor.submit(work, task)
+        except _LOST as error:
+            self._lose(error)
+            future = self._executor.submit(work, task)
+        group.future = future
+        call_back = getattr(future, "add_done_callback", None)
+        if call_back is not None:
+            call_back(lambda _: self._news.set())
+
+    def collect(self) -> Iterator[tuple[Group, Made]]:
+        """Wait for news, 50 ms at most, and yield the results of the tasks that are done."""
+        self._news.wait(_POLL)
+        self._news.clear()
+        for group in self.groups:
+            if group.future is None or not group.future.done():
+                continue
+            future, group.future = group.future, None
+            carried = group is self._carrier
+            if carried:
+                self._carrier = None
+            try:
+                made = future.result()
+            except BaseException as error:
+                if isinstance(error, _LOST) or type(error).__name__ in _LOST_BY_NAME:
+                    self._lose(error)
+                else:
+                    group.error = error
+                continue
+            if made is None:
+                group.needs_job = True
+                continue
+            if carried:  # the others may meet a worker that has the job now
+                for other in self.groups:
+                    other.needs_job = False
+            self._losses, self._begun = 0, True
+            group.state = made.state
+            yield group, made
+
+    def cancel(self) -> None:
+        """Forget all groups and their tasks."""
+        for group in self.groups:
+            if group.future is not None:
+                with contextlib.suppress(Exception):
+                    group.future.cancel()
+        self.groups = []
+
+    def _lose(self, error: BaseException) -> None:
+        """Count a lost task and replace a broken executor, or raise the error."""
+        broken = isinstance(error, concurrent.futures.BrokenExecutor)
+        self._losses, self._broken = self._losses + 1, self._broken + broken
+        if broken and self._make is None:
+            error.add_note(
+                f"[{self._function}] the executor broke and takes no more tasks. With a callable "
+                "that makes executors, such as executor=lambda: ProcessPoolExecutor(4), the run "
+                "continues with a new one"
+            )
+        elif self._broken > 1 and not self._begun:
+            error.add_note(
+                f"[{self._function}] two executors broke before a task came back. If processes "
+                "begin by importing the script (spawn, forkserver), put the code that it runs "
+                "under if __name__ == '__main__':"
+            )
+        elif self._losses <= _LOSSES * len(self.groups):
+            if broken and self._make is not None:
+                self._shut()
+                self._executor, self._carrier = self._make(), None
+                for group in self.groups:  # their tasks are lost, too
+                    group.future = None
+            return
+        raise error
+
+    def _shut(self) -> None:
+        shutdown = getattr(self._executor, "shutdown", None)
+        if shutdown is not None:
+            with contextlib.suppress(Exception):
+                shutdown(wait=False, cancel_futures=True)
+
+
+def _called(function: str, make: Any) -> Any:
+    """Return the executor that a callable makes."""
+    expected = (
+        f"[{function}] expected executor with a method submit, such as "
+        "concurrent.futures.ProcessPoolExecutor(4), or a callable that makes one, got "
+        f"{checks.summary(make)}"
+    )
+    if not callable(make):
+        raise TypeError(expected)
+    try:
+        executor = make()
+    except TypeError as error:
+        if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+            raise  # of its own
+        raise TypeError(f"{expected}, which needs arguments") from None
+    if not hasattr(executor, "submit"):
+        raise TypeError(f"{expected}, which makes {checks.summary(executor)}")
+    return executor
+
+
+class RemoteChains(LocalChains):
+    """Chains that the workers of an executor move in groups, all to the same last steps.
+
+    Groups run ahead of each other, but never beyond the draws that the caller asks for.
     """
-    if executor is None:
-        yield sampler
-        return
 
-    def until(step: int, warmup: int) -> int:
-        return thinning.stop(step, warmup, each=each)
-
-    with MovedSampler(function, sampler, executor, until) as moved:
-        yield moved
-
-
-class Elsewhere:
-    """Chains whose steps are made by workers.
-
-    `mover` has ``_density``, ``_chunked`` and ``_advance(state, num_steps, guard)``; `until` maps
-    (step, warmup) to the step at which the run looks at the chains next. Steps are made `ahead`: a
-    run takes all that lead to the next stop. `end` is the last step that can be asked for.
-    """
-
-    _ahead = True
-    end: int | None = None
-
-    def __init__(
-        self, function: str, mover: Any, executor: Any, until: Callable[[int, int], int]
-    ) -> None:
-        self._mover, self._until = mover, until
-        self._density = mover._density
-        self._workers = Workers(function, self._density, Steps(mover), executor)
-        self._groups: list[_Group] = []
-        self._stops: list[int] = []  # decided so far: all groups stop at the same steps
-        self._last: AnyState | None = None  # what the run was given
-        self._failed: tuple[NonFiniteError, int] | None = None  # of a worker, by this step
-
-    @property
-    def _chunked(self) -> bool:
-        """That of who makes the steps."""
-        return bool(self._mover._chunked)
+    def __init__(self, function: str, executor: Any, *start: Any, each: bool) -> None:
+        """Begin as `LocalChains` does."""
+        super().__init__(*start, each=each)
+        chains, dim = self.state.position.shape[0], self._sampler._density.full_dim
+        job = functools.partial(_move, self._sampler, self._thinning, each)
+        self._workers = Workers(function, self._sampler._density, job, executor)
+        self._fits = max(1, _BYTES // (chains * dim * self._space.itemsize))  # draws of a task
+        self._steps = 1  # of the next task, by the rate of the last ones
+        self._ends = deque[int]()  # last steps of tasks whose results the caller has not got
+        self._failed: Group | None = None
 
     def __enter__(self) -> Self:
         self._workers.__enter__()
+        parts = self._workers.parts(self.state.position.shape[0])
+        self._workers.groups = [Group(_cut(self.state, chains)) for chains in parts]
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._workers.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._workers.__exit__()
 
-    def _advance(
-        self, state: AnyState, num_steps: int, guard: InterruptGuard | None
-    ) -> tuple[AnyState, dict[str, Array]]:
-        """Return the state at the next stop, at most `num_steps` on."""
-        if state is not self._last:
-            self._begin(state)
-        while self._failed is None and not all(group.ready for group in self._groups):
-            self._hand_out()
-            for group, made in self._workers.collect(guard):
-                self._take(group, made.found, made.seconds)
-            self._look_for_errors()
-        if self._failed is not None:
-            return self._again(num_steps, guard)
-        self._hand_out()
-        found = [group.ready.popleft() for group in self._groups]
-        self._last = joined([one for one, _ in found])
-        self._stops = self._stops[bisect.bisect_right(self._stops, self._last.step) :]
-        return self._last, joined_statistics([info for _, info in found])
+    def advance(
+        self, most: int, seconds: float, guard: InterruptGuard, stop: int = sys.maxsize
+    ) -> Block:
+        """Return the draws of the next task of every group, at most `most`.
 
-    def _begin(self, state: AnyState) -> None:
-        """Cut the chains into groups."""
-        parts = self._workers.cut(state.position.shape[0])
-        self._groups = [_Group(part(state, chains)) for chains in parts]
-        self._workers.take(self._groups)
-        self._stops, self._failed = [], None
-        self._last = state
-
-    def _stop(self, step: int, steps: int) -> int:
-        """Return the first stop behind `step`, decided by whoever gets there first."""
-        place = bisect.bisect_right(self._stops, step)
-        if place == len(self._stops):
-            assert self._last is not None
-            end = step + 1
-            if self._chunked:
-                end = self._until(step, getattr(self._last, "warmup", 0))
-            self._stops.append(end if end - step < 2 * steps else step + steps)
-        return self._stops[place]
-
-    def _hand_out(self) -> None:
-        """Give every group a task whose worker has none and whose results may run out."""
-        for group in self._groups:
-            if group.future is not None or group.seconds * len(group.ready) > SECONDS:
-                continue
-            if group.error is not None or self._workers.holds(group):
-                continue
-            if self.end is not None and group.state.step >= self.end:
-                continue
-            if not group.stops:
-                size = sum(a.nbytes for a in _arrays(group.state))
-                most, at = max(1, _BYTES // max(size, 1)), group.state.step
-                stops: list[int] = []
-                while len(stops) < most and at - group.state.step < group.steps and at != self.end:
-                    at = self._stop(at, group.steps)
-                    stops.append(at)
-                group.stops = tuple(stops)
-            self._workers.give(group)
-
-    def _take(self, group: _Group, found: list[Any], seconds: float) -> None:
-        """Keep what a worker has made, and learn from its seconds."""
-        group.ready.extend(found)
-        count = group.stops[-1] - group.state.step
-        group.state, group.stops = found[-1][0], ()
-        group.seconds = seconds / len(found)
-        rate = count / max(seconds, 1e-6)
-        group.steps = max(1, min(_GROWTH * count, int(rate * SECONDS)))
-
-    def _look_for_errors(self) -> None:
-        """Once nothing comes any more behind which a task failed: its steps are made here.
-
-        All chains together then fail as in a run without workers: at the step of the first one,
-        with all of them in the state that the error carries.
+        If a chain leaves the finite numbers in a worker, all chains move here: the error is raised
+        with all of them at the step where the first one fails.
         """
-        for group in self._groups:
-            if group.error is not None and not group.ready:
-                self._failed = group.error, group.stops[-1]
-                self._workers.drop()
-                return
-
-    def _again(
-        self, num_steps: int, guard: InterruptGuard | None
-    ) -> tuple[AnyState, dict[str, Array]]:
-        assert self._last is not None
-        assert self._failed is not None
-        error, by = self._failed
-        if self._last.step >= by:  # it was that worker alone
+        self.told = []
+        if self._failed is None and self._wait(most, guard, stop):
+            return self._next()
+        if self._failed is None:  # interrupted
+            return None, {}
+        error = self._failed.error
+        assert error is not None
+        if self.step >= self._failed.end or not isinstance(error, NonFiniteError):
             raise error
-        self._last, info = self._mover._advance(self._last, num_steps, guard)
-        return self._last, info
+        return super().advance(most, seconds, guard, stop)
+
+    def _wait(self, most: int, guard: InterruptGuard, stop: int) -> bool:
+        """Wait for a result of every group; False after Ctrl-C, or if a task has failed."""
+        limit = self.state.warmup if self.warming_up else self._after(self.step, most)
+        limit = min(limit, stop) if stop > self.step else limit
+        groups = self._workers.groups
+        while not guard.requested:
+            for group in groups:
+                if group.error is not None and not group.ready:
+                    self._failed = group
+                    self._workers.cancel()
+                    return False
+                self._submit(group, limit)
+            if all(group.ready for group in groups):
+                return True
+            for group, made in self._workers.collect():
+                group.ready.append(made)
+        return False
+
+    def _submit(self, group: Group, limit: int) -> None:
+        """Submit a group's next task up to step `limit`, unless the group is too far ahead."""
+        at = group.state.step
+        if group.error is not None or len(group.ready) >= _AHEAD or at >= limit:
+            return
+        end = next((end for end in self._ends if end > at), None)
+        if end is None:
+            largest = self._fits if self.warming_up else min(self._fits, self.largest)
+            end = min(at + self._steps, self._after(at, largest), limit)
+            self._ends.append(end)
+        self._workers.submit(group, end)
+
+    def _after(self, step: int, draws: int) -> int:
+        """Return the step of a later draw; in warmup all steps count, up to its end."""
+        warmup, thinning = self.state.warmup, self._thinning
+        if step < warmup:
+            return min(step + draws, warmup)
+        return warmup + thinning.step(thinning.count(step - warmup) + draws)
+
+    def _next(self) -> Block:
+        """Join the next results of all groups."""
+        made = [group.ready.popleft() for group in self._workers.groups]
+        rate = (self._ends.popleft() - self.step) / max(1e-6, *(one.seconds for one in made))
+        self._steps = max(1, min(_GROWTH * self._steps, int(rate * SECONDS)))
+        results = [(one.state, one.found) for one in made]
+        self.state, (positions, stats, told) = _mapped(np.concatenate, results)
+        self.divergences = getattr(self.state, "divergences", None)
+        self.told = [(self.step, told)]
+        return positions, stats
 
 
-class MovedSampler(Elsewhere):
-    """What a run needs of a sampler, with the steps made by workers."""
-
-    _several = _several_in_warmup = False
-    _call_seconds = 0.1
-
-    @property
-    def _title(self) -> str:
-        title: str = self._mover._title
-        return title
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Those of the sampler: who makes the steps does not matter."""
-        found: dict[str, Any] = self._mover.settings
-        return found
-
-    @property
-    def _statistics(self) -> dict[str, str]:
-        """Those of the sampler."""
-        found: dict[str, str] = self._mover._statistics
-        return found
-
-    def _settled(self, warmup: int) -> int | None:
-        found: int | None = self._mover._settled(warmup)
-        return found
-
-
-def _arrays(state: Any) -> Iterator[Any]:
-    """Yield the arrays of a state."""
-    for name in state.__dataclass_fields__:
-        value = getattr(state, name)
-        if isinstance(value, np.ndarray):
-            yield value
-        elif hasattr(value, "__dataclass_fields__"):
-            yield from _arrays(value)
+def _move(
+    sampler: Any, thinning: Thinning, each: bool, state: AnyState, end: int
+) -> tuple[AnyState, tuple[Any, ...]]:
+    """Return the state at step `end`; positions and statistics of draws, statistics to display."""
+    chains, guard = LocalChains(sampler, state, thinning, each=each), InterruptGuard()
+    warming, blocks = chains.warming_up, list[Block]()
+    while chains.step < end:
+        draws = 1  # also if no draw is left: then the steps behind the last one
+        if not warming:
+            at, count = chains.step - state.warmup, thinning.count
+            draws = max(draws, count(end - state.warmup) - count(at))
+        positions, stats = chains.advance(draws, math.inf, guard, end)
+        if stats:  # the next call writes its positions into the same memory
+            blocks.append((None if positions is None else positions.copy(), stats))
+    positions, stats = joined_blocks(blocks)
+    if warming and sampler._chunked and not each:
+        # The number of calls depends on the clock, so that it differs between groups.
+        stats = {name: values[:, -1:] for name, values in stats.items()}
+    after: Any = chains.state
+    if getattr(after, "divergences", None) is not chains.divergences:
+        after = dataclasses.replace(after, divergences=chains.divergences)
+    return after, (positions, stats, stats or chains.told[-1][1])

@@ -20,7 +20,6 @@ from ribbit._arrays.warning import warn
 from ribbit.adapter import GroupChains, LocalChains, Thinning
 from ribbit.distributed.ranks import Together
 from ribbit.errors import ConvergenceWarning
-from ribbit.executor import Elsewhere
 from ribbit.foresight import Foresight
 from ribbit.interrupt import InterruptGuard, carrying, here, way_on
 from ribbit.progress import Progress, ProgressOption, Report
@@ -65,14 +64,17 @@ class Run:
         watch: Watch,
         store: Checkpoint | None = None,
         ranks: Together | None = None,
+        remote: LocalChains | None = None,
     ) -> None:
         """Make the sinks.
 
         origin: how the start was found, in a call that began at `begin`. found: settings of this
         run in addition to the sampler's. store: a folder, whose earlier draws count; if another
-        rank writes it, its checkpoint. ranks: on which the run is made.
+        rank writes it, its checkpoint. ranks: on which the run is made. remote: the chains of a run
+        with an executor.
         """
         self.ranks = None if ranks is None or ranks.group is None else ranks
+        self.remote = remote
         self.origin, self.found, self.begin = origin, found or {}, begin
         self.watch, self.store = watch, store if isinstance(store, Folder) else None
         self.way_on = way_on(self.store) if self.store is store else "the same call resumes"
@@ -124,8 +126,6 @@ class Run:
             if save_warmup:
                 self.warmup = Memory(position, dim, owed, statistics, positions=True)
         self.total = self._steps_to(watch.expected)
-        if isinstance(sampler, Elsewhere):
-            sampler.end = state.step + self._steps_to(num_draws)
 
     def complete(
         self,
@@ -172,9 +172,11 @@ class Run:
             return self.begin + max_seconds - self.reserve() - time.perf_counter()
 
         start = sampler, self.state, thinning
-        chains = LocalChains(*start, each=self.save_warmup)
+        chains = self.remote or LocalChains(*start, each=self.save_warmup)
         if self.ranks is not None:
             chains = GroupChains(*start, each=self.save_warmup, ranks=self.ranks, left=left)
+        if self.running is not None:
+            chains.largest = self.running.room(self.state.position.shape[0])
         foresight = Foresight(sampler._density, self._settled(), first + self.total)
         with reporter:
             # Ctrl-C may have ended the last check of the draws in the folder.
@@ -213,8 +215,6 @@ class Run:
     def _room(self) -> int:
         """Return the draws until the next look, as many as there is memory for."""
         most = min(self.num_draws, self.watch.next) - self.kept
-        if self.running is not None:
-            most = min(most, self.running.room(self.state.position.shape[0]))
         return min(most, self.draws.room())
 
     def _put(

@@ -18,7 +18,6 @@ from ribbit.adapter import Thinning
 from ribbit.density import Density
 from ribbit.distributed.ranks import together
 from ribbit.errors import DTypeError, ShapeError
-from ribbit.executor import elsewhere
 from ribbit.handle import RunHandle
 from ribbit.interrupt import InterruptGuard
 from ribbit.options import check_progress, check_resume, same_density, starts
@@ -91,8 +90,6 @@ class Sampler(ABC):
     # Steps of warmup and per draw where the caller names none.
     _default_warmup: int = 500
     _default_thin: int = 1
-    # Only steps that workers make come before they are asked for.
-    _ahead: ClassVar[bool] = False
 
     def __init__(self, density: Density) -> None:
         self._density = density
@@ -402,11 +399,15 @@ class Sampler(ABC):
                     plain, arrays = watched
                     watch.restore(plain, arrays, self._density.xp)
                 thinning = self._thinning(thin)
-                moved = stack.enter_context(
-                    elsewhere(name, self, executor, thinning, each=save_warmup)
-                )
+                remote = None
+                if executor is not None:
+                    from ribbit.executor import RemoteChains  # not with ribbit: slow to load
+
+                    remote = stack.enter_context(
+                        RemoteChains(name, executor, self, state, thinning, each=save_warmup)
+                    )
                 run = Run(
-                    moved,
+                    self,
                     state,
                     num_draws,
                     thinning,
@@ -421,6 +422,7 @@ class Sampler(ABC):
                     watch=watch,
                     store=kept,
                     ranks=ranks,
+                    remote=remote,
                 )
                 return run.complete(name, guard, progress, max_seconds)
 

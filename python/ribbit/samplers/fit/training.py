@@ -14,11 +14,10 @@ from ribbit._arrays import checks
 from ribbit._arrays.namespace import dtype_in, from_host, is_array, namespace, to_host
 from ribbit._arrays.threads import Interrupted
 from ribbit._arrays.warning import warn
-from ribbit.adapter import CallSize
+from ribbit.adapter import CallSize, Thinning
 from ribbit.density import Density
 from ribbit.distributed.ranks import Together
 from ribbit.errors import DTypeError, FitWarning, NonFiniteError, ShapeError
-from ribbit.executor import Elsewhere
 from ribbit.interrupt import InterruptGuard, carrying, way_on
 from ribbit.options import check_progress, starts
 from ribbit.progress import Progress, ProgressOption
@@ -49,6 +48,9 @@ __all__ = [
     "warn_of_end",
     "warn_of_rest",
 ]
+
+# The state at the end of a task is all that a fit needs.
+_NO_DRAWS = Thinning(1 << 62)
 
 # What all ranks of a group must ask for, of a request.
 _ALIKE = ("sampler", "settings", "num_epochs", "swag_epochs", "seed")
@@ -217,11 +219,23 @@ def train(
             if collect is not None:
                 collect.restore(store, stepper.density.xp)
 
-        mover: Any = _Mover(stepper, None if collect is None else collect.stepper, turn)
+        mover = _Mover(stepper, None if collect is None else collect.stepper, turn)
+        remote: Any = None
+        if executor is not None:
+            from ribbit.executor import RemoteChains  # not with ribbit: slow to load
+
+            remote = RemoteChains(function, executor, mover, state, _NO_DRAWS, each=False)
+            stack.enter_context(remote)
 
         def advance(step: int, count: int) -> tuple[Any, int]:
             try:
-                held[0], info = mover._advance(held[0], count, guard)
+                if remote is None:
+                    held[0], info = mover._advance(held[0], count, guard)
+                else:
+                    remote.advance(1, 0.0, guard, step + count)
+                    if not remote.told:
+                        raise Interrupted
+                    held[0], info = remote.state, remote.told[-1][1]
             except NonFiniteError as error:  # the steps of this call that were finite
                 held[0] = error.state
                 raise
@@ -253,11 +267,6 @@ def train(
             found = dataclasses.replace(fit(held[0]), history=watch.history, complete=complete)
             return saved(found, first=first, taken=0 if collect is None else collect.taken)
 
-        if executor is not None:
-            end = (first // batches + epochs + more) * batches
-            moved = Elsewhere(function, mover, executor, lambda step, _: min(stop(step), end))
-            moved.end = end
-            mover = stack.enter_context(moved)
         if first == 0 or (stored and state.step > first):
             note(state.step)  # the start; Ctrl-C may have come before it
 
@@ -293,6 +302,9 @@ class _Mover:
     collecting: Stepper | None
     turn: int
     _chunked: ClassVar[bool] = True
+    _several: ClassVar[bool] = False
+    _call_seconds: ClassVar[float] = 0.1
+    _statistics: ClassVar[dict[str, str]] = {}
 
     @property
     def _density(self) -> Density:

@@ -1,6 +1,7 @@
 """Chains on executors: the bits of a run without, whoever makes the steps and whoever is lost."""
 
 import concurrent.futures
+import copy
 import dataclasses
 import os
 import signal
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit import parts, worker
+from ribbit import executor as workers
 from ribbit._arrays.threads import num_threads
 from tests.support.executors import Here, Mortal
 
@@ -87,6 +88,21 @@ def test_processes_give_the_same_bits_and_all_that_a_run_has(tmp_path):
     assert equal(more, sampler.sample(5, resume=moved, executor=Here()))
 
 
+def test_tasks_are_no_longer_than_predictions_at_once():
+    def quick(work, task):
+        return dataclasses.replace(work(task), seconds=1e-6)
+
+    x = np.linspace(-1, 1, 40_000)[:, None]
+    sampler, call = rb.HMC(target()), {"num_draws": 30, "warmup": 100, "chains": 3}
+    alone, executor = sampler.sample(**call, predict_at=x), Here(quick)
+    moved = sampler.sample(**call, predict_at=x, executor=executor)
+    assert equal(alone, moved)
+    assert np.array_equal(alone.prediction.mean, moved.prediction.mean)
+    steps = [(task.end, task.end - task.state.step) for task in executor.tasks]
+    assert max(count for end, count in steps if end <= 100) > 10
+    assert 0 < max(count for end, count in steps if end > 100) < 10
+
+
 def test_a_run_until_the_chains_agree_ends_after_the_same_draw():
     posterior = target()
     rule = rb.Converged(rhat=1.2, ess=60, at=posterior.x)
@@ -98,8 +114,7 @@ def test_a_run_until_the_chains_agree_ends_after_the_same_draw():
 def test_a_chain_that_is_changed_on_the_way_is_noticed():
     def tampering(work, task):
         made = work(task)
-        for state, _ in made.found:
-            state.position[0, 0] = np.nextafter(state.position[0, 0], np.inf)
+        made.state.position[0, 0] = np.nextafter(made.state.position[0, 0], np.inf)
         return made
 
     make, options, call = RUNS["hmc"]
@@ -123,7 +138,7 @@ def test_a_worker_that_does_not_see_the_file_asks_for_the_sampler_once():
 
 def test_states_may_come_as_arrays_that_are_read_only():
     def frozen(work, task):
-        state = parts.part(task.state, slice(None))
+        state = copy.deepcopy(task.state)
         for name in type(state).__dataclass_fields__:
             if isinstance(getattr(state, name), np.ndarray):
                 getattr(state, name).flags.writeable = False
@@ -204,7 +219,7 @@ def test_workers_share_the_cores():
     used = []
 
     def counting(work, task):
-        found = dataclasses.replace(task, asker=0)  # as in another process
+        found = dataclasses.replace(task, client=0)  # as in another process
         made = work(found)
         used.append(num_threads())
         return made
@@ -213,7 +228,7 @@ def test_workers_share_the_cores():
         _max_workers = 2
 
     try:
-        worker._threads.pop(os.getpid(), None)
+        workers._own_threads.pop(os.getpid(), None)
         rb.set_num_threads(4)
         rb.HMC(target()).sample(4, warmup=4, chains=4, executor=Two(counting))
         assert set(used) == {2}
@@ -233,7 +248,7 @@ def test_workers_share_the_cores():
         assert set(threads) == {2}
         assert num_threads() == 4
     finally:
-        worker._threads.pop(os.getpid(), None)
+        workers._own_threads.pop(os.getpid(), None)
         rb.set_num_threads(before)
 
 
@@ -243,31 +258,15 @@ def test_a_worker_of_two_runs_has_the_share_of_each():
     rb.HMC(target()).sample(1, warmup=2, executor=executor)
     found = []
     try:
-        worker._threads.pop(os.getpid(), None)
+        workers._own_threads.pop(os.getpid(), None)
         rb.set_num_threads(4)
         for threads in (1, 2, 8):
-            worker.work(dataclasses.replace(executor.tasks[0], asker=0, threads=threads))
+            workers.work(dataclasses.replace(executor.tasks[0], client=0, threads=threads))
             found.append(num_threads())
     finally:
-        worker._threads.pop(os.getpid(), None)
+        workers._own_threads.pop(os.getpid(), None)
         rb.set_num_threads(before)
     assert found == [1, 2, 4]
-
-
-def test_states_are_cut_and_joined():
-    for make, options, _ in RUNS.values():
-        sampler = make(target(), **options)
-        draws = sampler.sample(2, warmup=100, chains=5, max_seconds=None)
-        state = draws.state
-        joined = parts.joined([parts.part(state, slice(0, 2)), parts.part(state, slice(2, 5))])
-        for name in type(state).__dataclass_fields__:
-            a, b = getattr(state, name), getattr(joined, name)
-            if isinstance(a, np.ndarray):
-                assert np.array_equal(a, b, equal_nan=True)
-    other = parts.part(state, slice(0, 2))
-    later, _ = sampler.step(other)
-    with pytest.raises(ValueError, match="states with one step"):
-        parts.joined([other, later])
 
 
 def test_what_cannot_be_is_refused():
@@ -330,15 +329,93 @@ def test_tasks_take_about_half_a_second(seconds, most):
 
     def timed(work, task):
         made = work(task)
-        return dataclasses.replace(made, seconds=seconds * (task.stops[-1] - task.state.step))
+        return dataclasses.replace(made, seconds=seconds * (task.end - task.state.step))
 
     executor = Here(timed)
     rb.HMC(target(), step_size=0.01).sample(300, warmup=0, chains=1, executor=executor)
-    steps = [task.stops[-1] - task.state.step for task in executor.tasks]
+    steps = [task.end - task.state.step for task in executor.tasks]
     assert steps[0] == 1
     assert sum(steps) == 300  # none beyond the end
     assert max(steps) <= most
     assert (max(steps) > 100) == (most > 100)
+
+
+def slow(work, task):
+    """Do a task as if each of its steps took a tenth of a second."""
+    made = work(task)
+    return dataclasses.replace(made, seconds=0.1 * (task.end - task.state.step))
+
+
+@pytest.mark.parametrize("name", ["hmc", "sgld"])
+def test_tasks_may_end_between_two_draws(name):
+    """The next task goes on with the divergences since the last draw, and progress with steps."""
+    make, options, _ = RUNS[name]
+    if name == "hmc":
+        options = {"step_size": 0.6}  # some transitions diverge
+    sampler = make(target(), **options)
+    call = {"num_draws": 6, "warmup": 0, "thin": 12, "chains": 3}
+    alone, executor, seen = sampler.sample(**call), Here(slow), []
+    moved = sampler.sample(
+        **call, executor=executor, progress=lambda note: seen.append(note["done"])
+    )
+    assert equal(alone, moved)
+    assert name == "sgld" or alone.stats["divergences"].sum() > 0
+    assert any(task.end % 12 for task in executor.tasks)
+    assert seen[-1] == 72
+
+
+def test_all_groups_make_tasks_to_the_same_steps_and_none_beyond_a_look():
+    executor = Here()
+    rule = rb.Converged(rhat=10.0, ess=4.0)
+    draws = rb.HMC(target()).sample(
+        20, warmup=30, chains=3, until=rule, max_draws=10_000, executor=executor
+    )
+    ends = {}
+    for task in executor.tasks:
+        ends.setdefault(int(task.state.chains[0]), []).append(task.end)
+    assert ends[0] == ends[1] == ends[2]
+    assert 30 in ends[0]
+    assert ends[0][-1] == draws.state.step < 10_030
+
+
+@pytest.mark.parametrize("begins", ["workers", "process"])
+def test_a_folder_begun_with_workers_resumes_without_and_the_other_way_round(tmp_path, begins):
+    call = {"num_draws": 12, "warmup": 20, "chains": 3, "thin": 3, "seed": 4}
+    breaks, sampler = (rb.NUTS(target(), step_size=0.05) for _ in range(2))
+    advance = breaks._advance
+
+    def failing(state, num_steps, guard):
+        if state.step == 40:
+            raise RuntimeError("the power is gone")
+        return advance(state, num_steps, guard)
+
+    def lost(work, task):
+        if task.end > 40:
+            raise RuntimeError("the power is gone")
+        return slow(work, task)
+
+    first, then = {"executor": Here(lost)}, {}
+    if begins == "process":
+        breaks._advance = failing
+        first, then = {}, {"executor": Here()}
+    with pytest.raises(RuntimeError, match="the power is gone") as caught:
+        breaks.sample(**call, **first, store=tmp_path / "run")
+    assert 0 < len(caught.value.draws) < 12
+    assert equal(sampler.sample(**call), sampler.sample(**call, **then, store=tmp_path / "run"))
+
+
+def test_an_error_of_a_worker_alone_ends_the_run_after_the_draws_before():
+    def failing(work, task):
+        if task.end > 30 and task.state.chains[0] == 1:
+            raise RuntimeError("no memory there")
+        return work(task)
+
+    sampler, call = rb.HMC(target()), {"num_draws": 50, "warmup": 10, "chains": 3}
+    with pytest.raises(RuntimeError, match="no memory there") as caught:
+        sampler.sample(**call, executor=Here(failing))
+    found = caught.value.draws
+    assert 0 < len(found) < 50
+    assert np.array_equal(found.positions, sampler.sample(**call).positions[:, : len(found)])
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks of POSIX")

@@ -79,8 +79,7 @@ def test_processes_store_and_resume(tmp_path):
 def test_a_member_that_is_changed_on_the_way_is_noticed():
     def tampering(work, task):
         made = work(task)
-        for state, _ in made.found:
-            state.position[0, 0] = np.nextafter(state.position[0, 0], np.inf)
+        made.state.position[0, 0] = np.nextafter(made.state.position[0, 0], np.inf)
         return made
 
     make, options, call = FITS["ensemble"]
@@ -131,7 +130,7 @@ def test_starts_of_chains_are_found_by_workers():
     moved = hmc.sample(**call, executor=executor)
     assert np.array_equal(alone.positions, moved.positions)
     assert alone.settings == moved.settings
-    assert any(not task.stops for task in executor.tasks)  # those of the starts
+    assert any(task.end == 0 for task in executor.tasks)  # those of the starts
     with concurrent.futures.ProcessPoolExecutor(2) as pool:
         fit = STARTS.fit(target(), [4, 0, 2], seed=3, executor=pool)
     assert np.array_equal(fit.theta, STARTS.fit(target(), [4, 0, 2], seed=3).theta)
@@ -140,7 +139,7 @@ def test_starts_of_chains_are_found_by_workers():
 def test_starts_do_not_depend_on_the_seconds_of_a_task(monkeypatch):
     """Cut after every round, and a worker lost in the middle."""
     alone = STARTS.fit(target(), 3)
-    monkeypatch.setattr("ribbit.samplers.fit.members.SECONDS", 0.0)
+    monkeypatch.setattr("ribbit.executor.SECONDS", 0.0)
     lost = []
 
     def losing(work, task):
