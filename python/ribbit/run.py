@@ -32,7 +32,7 @@ from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState, StochasticState
 from ribbit.sinks import Memory, Sink
 from ribbit.stored import Followed, Place, RunStore
-from ribbit.until import Watch
+from ribbit.until import ConvergenceMonitor
 
 __all__ = ["Run"]
 
@@ -61,7 +61,7 @@ class Run:
         origin: dict[str, Any] | None = None,
         found: dict[str, Any] | None = None,
         begin: float,
-        watch: Watch,
+        watch: ConvergenceMonitor,
         store: RunStore | Followed | None = None,
         ranks: Together | None = None,
     ) -> None:
@@ -122,7 +122,7 @@ class Run:
             if save_warmup:
                 self.warmup = Memory(position, dim, owed, statistics, positions=True)
         self._before = self.kept
-        self.total = self._steps_to(watch.expected)
+        self.total = self._steps_to(watch.expected_draws)
         if isinstance(sampler, Elsewhere):
             sampler.end = state.step + self._steps_to(num_draws)
 
@@ -177,7 +177,7 @@ class Run:
         foresight = Foresight(sampler._density, self._settled(), first + self.total)
         with reporter:
             # Ctrl-C may have ended the last check of the draws in the folder.
-            met = watch.owes(self.kept) and self._enough(guard, reporter)
+            met = watch.due(self.kept) and self._enough(guard, reporter)
             met = met or watch.met  # of a folder that is complete
             while self.kept < self.num_draws and not (guard.requested or met):
                 warming, before, begun = chains.warming_up, chains.step, time.perf_counter()
@@ -211,7 +211,7 @@ class Run:
 
     def _room(self) -> int:
         """Return the draws until the next look, as many as there is memory for."""
-        most = min(self.num_draws, self.watch.next) - self.kept
+        most = min(self.num_draws - self.kept, self.watch.room(self.kept))
         if self.running is not None:
             most = min(most, self.running.room(self.state.position.shape[0]))
         return min(most, self.draws.room())
@@ -244,7 +244,7 @@ class Run:
                         if self.store is not None:
                             self.store.append_predictions(batch[0].values)
                     self.draws.append(drawn, stats)
-                    self.watch.take(drawn)
+                    self.watch.append(drawn)
                     self.kept += drawn.shape[1]
                 elif positions is not None and self.warmup is not None:
                     self.warmup.append(positions, stats)
@@ -281,7 +281,7 @@ class Run:
 
     def _is_complete(self) -> bool:
         """Whether the run is over: there is nothing that the same line would add."""
-        if self.watch.owes(self.kept):
+        if self.watch.due(self.kept):
             return False
         return self.kept == self.num_draws or self.ended == "converged"
 
@@ -296,12 +296,12 @@ class Run:
         if self.kept == 0:
             return False
         try:
-            watch.look(self.kept, self.draws, self._settings(), guard, self._confirmed, last=last)
+            watch.check(self.kept, self.draws, self._settings(), guard, self._confirmed, last=last)
         except (Interrupted, KeyboardInterrupt):
             if not guard.requested:
                 raise
             return True
-        reporter.total = max(reporter.total, self._steps_to(watch.expected))
+        reporter.total = max(reporter.total, self._steps_to(watch.expected_draws))
         if watch.met:
             reporter.total = self._steps_to(self.kept)
         return watch.met
@@ -350,10 +350,10 @@ class Run:
 
     def _unmet(self, draws: Draws) -> str | None:
         """Return what a run lacks that has ended before its draws were what `until` asks for."""
-        rule, last = self.watch.rule, self.watch.last
+        rule, last = self.watch.rule, self.watch.last_check
         if rule is None or last is None or last.met:
             return None
-        start = f"until= was not met after {self.watch.at} draws per chain ({self.ended})"
+        start = f"until= was not met after {self.watch.checked_at} draws per chain ({self.ended})"
         if last.rhat <= rule.rhat and last.ess >= rule.ess:
             return f"{start}. {draws.summary().message}"
         return (
@@ -380,10 +380,11 @@ class Run:
         running = self.running if running is None else running
         seconds = self.seconds if seconds is None else seconds
         target = sampler._density.target
-        positions, stats = self.draws.upto(self.kept)
+        positions, stats = self.draws.positions(self.kept), self.draws.stats(self.kept)
         warmup_positions, warmup_stats = None, None
         if self.warmup is not None:
-            warmup_positions, warmup_stats = self.warmup.upto(self.warmup.count)
+            warmup_positions = self.warmup.positions(self.warmup.count)
+            warmup_stats = self.warmup.stats(self.warmup.count)
         predictive = target if callable(getattr(target, "predictive", None)) else None
         prediction = None
         if running is not None:
@@ -442,7 +443,7 @@ class Run:
         """Return until= and why the run has ended, as plain values."""
         stopped: dict[str, Any] = {"reason": self.ended, "draws": self.kept}
         watch = self.watch
-        if watch.rule is not None and (last := watch.last) and watch.at == self.kept:
+        if watch.rule is not None and (last := watch.last_check) and watch.checked_at == self.kept:
             stopped["rhat"] = last.rhat if math.isfinite(last.rhat) else None
             stopped["ess"] = last.ess if math.isfinite(last.ess) else None
             stopped["of"] = last.of
@@ -452,7 +453,7 @@ class Run:
         """Return what only the run knows to be wrong, for the table of checks."""
         found, target = {}, self.sampler._density.target
         if self.sampler._density.undefined:
-            diverging = self.draws.upto(self.kept)[1].get("diverging")
+            diverging = self.draws.stats(self.kept).get("diverging")
             if diverging is not None and to_host(diverging).any():
                 found["undefined"] = 1.0
         sd = getattr(target, "prior_sd", None)

@@ -31,7 +31,7 @@ from ribbit.results.state import AnyState, placed
 from ribbit.run import Run
 from ribbit.store import Store, folder_opened
 from ribbit.stored import RunStore
-from ribbit.until import Converged, Watch, counts
+from ribbit.until import Converged, ConvergenceMonitor, counts
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -388,7 +388,7 @@ class Sampler(ABC):
                     running.prepare(theta, guard)
                     if kept is not None:
                         kept.restore(running)
-                watch = Watch(
+                watch = ConvergenceMonitor(
                     name,
                     until,
                     self._density,
