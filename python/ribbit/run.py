@@ -23,7 +23,7 @@ from ribbit.errors import ConvergenceWarning
 from ribbit.executor import Elsewhere
 from ribbit.foresight import Foresight
 from ribbit.interrupt import InterruptGuard, carrying, here, way_on
-from ribbit.progress import Progress, ProgressOption, Report
+from ribbit.progress import Progress, ProgressOption
 from ribbit.protocols import Array
 from ribbit.results.draws import Draws
 from ribbit.results.outcome import unconverged
@@ -83,7 +83,7 @@ class Run:
         self.num_draws, self.thinning = num_draws, thinning
         self.save_draws, self.save_warmup = save_draws, save_warmup
         self.running = running
-        self.first, self.kept = state.step, 0
+        self.kept = 0
         self.seconds: float | None = None
         # Of a thinned run, diverging transitions since the last draw.
         self._divergences: Any = getattr(state, "divergences", None)
@@ -92,9 +92,6 @@ class Run:
         if thinning.period > 1 and "diverging" in statistics:
             statistics["divergences"] = "int64"  # the draws do not tell how many diverged
         dim = sampler._density.full_dim
-        # Draws lie at fixed step numbers, whatever the step of a resumed state is.
-        past = max(0, state.step - state.warmup)
-        self._past, self._owed = past, owed
         self.draws: Sink
         self.warmup: Sink | None = None
         if store is not None:
@@ -121,10 +118,14 @@ class Run:
                 self.draws.append(none, followed.stats)
             if save_warmup:
                 self.warmup = Memory(position, dim, owed, statistics, positions=True)
-        self._before = self.kept
-        self.total = self._steps_to(watch.expected_draws)
+        # Draws lie at fixed step numbers, whatever the step of a resumed state is.
+        self._draws_before = thinning.count(max(0, state.step - state.warmup)) - self.kept
+        self.first = state.step  # of this run, whose earlier calls filled the folder
+        if (store is not None and store.begun) or (followed is not None and followed.begun):
+            self.first = self._step_of(0) if self._draws_before else 0
+        self.total = self._step_of(watch.expected_draws) - self.first
         if isinstance(sampler, Elsewhere):
-            sampler.end = state.step + self._steps_to(num_draws)
+            sampler.end = self._step_of(num_draws)
 
     def complete(
         self,
@@ -159,10 +160,10 @@ class Run:
             total=self.total,
             chains=self.state.position.shape[0],
             warmup=max(0, warmup - first),
-            thin=max(1, thinning.period // thinning.many),
+            done=self.state.step - first,
+            draws=self._draws_after,
             title=sampler._title,
         )
-        report = Report(reporter, on_host=sampler._density.xp is np)
 
         def left() -> float:
             """Return the seconds until `max_seconds`, less the time of a last checkpoint."""
@@ -185,11 +186,11 @@ class Run:
                 positions, stats = chains.advance(self._room(), seconds, guard, foresight.stop)
                 if not self._put(chains, positions, stats, guard, warming=warming):
                     break
-                for step, told in chains.told:
-                    report.update(step - first, told)
                 spent = time.perf_counter() - begun
                 foresight.update(name, self.state, before, stats, spent)
                 met = watch.due(self.kept) and self._enough(guard, reporter)
+                for step, told in chains.told:
+                    reporter.update(step - first, told)
                 if met:
                     break
                 if store is not None:
@@ -198,7 +199,6 @@ class Run:
                     self._enough(guard, reporter, last=True)
                     break
             chains.raise_deferred()
-            report.flush()
             reporter.reason = self._why(guard)
         if not guard.requested:
             try:
@@ -285,10 +285,15 @@ class Run:
             return False
         return self.kept == self.num_draws or self.ended == "converged"
 
-    def _steps_to(self, count: int) -> int:
-        """Return the steps of this run up to its draw `count`."""
-        thinning, past = self.thinning, self._past
-        return self._owed + thinning.step(thinning.count(past) + count - self._before) - past
+    def _step_of(self, count: int) -> int:
+        """Return the number of the step that gives the draw `count` of this run."""
+        return self.state.warmup + self.thinning.step(self._draws_before + count)
+
+    def _draws_after(self, done: int) -> int:
+        """Return the draws of this run after so many of its steps."""
+        return (
+            self.thinning.count(max(0, self.first + done - self.state.warmup)) - self._draws_before
+        )
 
     def _enough(self, guard: InterruptGuard, reporter: Any, *, last: bool = False) -> bool:
         """Whether the draws are what `until` asks for, or Ctrl-C ends the look at them."""
@@ -301,9 +306,7 @@ class Run:
             if not guard.requested:
                 raise
             return True
-        reporter.total = max(reporter.total, self._steps_to(watch.expected_draws))
-        if watch.met:
-            reporter.total = self._steps_to(self.kept)
+        reporter.total = self._step_of(watch.expected_draws) - self.first
         return watch.met
 
     def _confirmed(self) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ribbit._arrays.draws import put_draw
-from ribbit._arrays.namespace import namespace, require_memory
+from ribbit._arrays.namespace import host_dtype, namespace, require_memory
 from ribbit.protocols import Array
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Memory:
     def _grow(self, size: int) -> None:
         """Make room for `size` more draws; MemoryError if they do not fit."""
         xp, chains, end = namespace(self._like), self._like.shape[0], self.count + size
-        each = sum(values.dtype.itemsize for values in self._stats.values())
+        each = sum(host_dtype(values).itemsize for values in self._stats.values())
         require_memory("sample", xp, chains * end * each, np.uint8, f"statistics of {end} draws")
         block, stats = self._block(size), dict[str, Array]()
         for name, values in self._stats.items():
@@ -106,7 +106,7 @@ class Memory:
         """Return for how many draws there is memory; MemoryError if there is none."""
         with self._lock:
             if self.count == self._end < self._most:
-                each = self._like.shape[0] * self._dim * self._like.dtype.itemsize
+                each = self._like.shape[0] * self._dim * host_dtype(self._like).itemsize
                 least = max(1, min(_FIRST, _BYTES // max(1, each)))
                 self._grow(min(max(least, self.count // 4), self._most - self.count))
             return self._end - self.count
