@@ -39,7 +39,7 @@ class Sink(Protocol):
         ...
 
     def append(self, positions: Array, stats: Mapping[str, Array]) -> None:
-        """Add draws (C, K, P), no more than there is room for, and their statistics (C, K)."""
+        """Add draws (C, K, P) and their statistics (C, K)."""
         ...
 
     def positions(self, count: int) -> Array:
@@ -112,17 +112,19 @@ class Memory:
             return self._end - self.count
 
     def append(self, positions: Array, stats: Mapping[str, Array]) -> None:
-        """Add draws (C, K, P), no more than there is room for, and their statistics (C, K)."""
+        """Add draws (C, K, P) and their statistics (C, K)."""
+        done, count = 0, positions.shape[1]
         with self._lock:
-            low, high = self.count, self.count + positions.shape[1]
-            at, to = slice(low - self._begin, high - self._begin), self._blocks[-1]
-            if self._keeps and high == low + 1:
-                put_draw(to, at.start, positions[:, 0, :])
-            elif self._keeps:
-                to[:, at, :] = positions
-            for name, values in self._stats.items():
-                values[:, low:high] = stats[name]
-            self.count = high
+            while done < count:  # at once, unless another thread has just joined the blocks
+                size = min(count - done, self.room())
+                low, place, to = self.count, self.count - self._begin, self._blocks[-1]
+                if self._keeps and count == 1:
+                    put_draw(to, place, positions[:, 0, :])
+                elif self._keeps:
+                    to[:, place : place + size, :] = positions[:, done : done + size, :]
+                for name, values in self._stats.items():
+                    values[:, low : low + size] = stats[name][:, done : done + size]
+                self.count, done = low + size, done + size
 
     def positions(self, count: int) -> Array:
         """Return the first positions (C, count, P), a view."""

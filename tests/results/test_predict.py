@@ -9,7 +9,7 @@ import ribbit as rb
 from ribbit.results import lazy, prediction
 from ribbit.results import running as _running
 from ribbit.results.prediction import Prediction
-from ribbit.results.quantiles import sorted_quantile
+from ribbit.results.prediction import _sorted_quantile as sorted_quantile
 from ribbit.samplers import HMC
 from tests.support.likelihoods import EVERY
 from tests.support.targets import Classes, Gaussian, Line, same
