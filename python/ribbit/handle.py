@@ -109,16 +109,15 @@ class RunHandle:
 
         "phase" is also "starting", with "total" None, before the run has a start.
         """
-        elapsed, run = time.perf_counter() - self._started, self._run
         found = {"title": self._name, "phase": "starting", "done": 0, "total": None, "draws": 0}
-        found |= {"elapsed": elapsed, "eta": None, **self._snapshot, "running": self.running}
-        if run is not None and found["phase"] != "fitting":
+        found |= {"elapsed": time.perf_counter() - self._started, "eta": None, **self._snapshot}
+        if (run := self._run) is not None and found["phase"] != "fitting":
             state = run.state
-            found["done"], found["draws"] = state.step - run.first, run.kept
+            found |= {"done": state.step - run.first, "draws": run.kept}
             if found["phase"] == "starting":  # no display has been due yet
                 found["phase"] = "warmup" if state.step < state.warmup else "sampling"
                 found["total"] = run.total
-        return found
+        return found | {"running": self.running}
 
     def draws(self) -> Draws:
         """Return the draws so far, or all of them after the end.
@@ -138,12 +137,14 @@ class RunHandle:
             The exception of a run that ended before it had any draws.
         """
         self._refuse_a_fork("draws")
-        if self.running and self._run is None:
-            raise RuntimeError("[RunHandle.draws] the run still finds its start. Ask again later.")
-        if self.running and self._run is not None:
+        if self.running:
+            if self._run is None:
+                raise RuntimeError(
+                    "[RunHandle.draws] the run still finds its start. Ask again later."
+                )
             return self._run.snapshot()
-        found = getattr(self._error, "draws", None) if self._result is None else self._result
-        return found if isinstance(found, Draws) else self._raise()
+        found = getattr(self._error, "draws", None)
+        return found if isinstance(found, Draws) else self._end()
 
     def stop(self, timeout: float | None = None) -> Draws:
         """End the run at the next step, as Ctrl-C does, without a warning.
@@ -230,12 +231,12 @@ class RunHandle:
             self._begun.set()
 
     def _note(self, snapshot: dict[str, Any]) -> None:
+        """Take what a display gets, and show it as `progress` says."""
         self._snapshot, now = snapshot, time.perf_counter()
+        ends = snapshot["done"] >= snapshot["total"] or "stopped" in snapshot
         if callable(self._show):
             self._show(snapshot)
-            return
-        ends = snapshot["done"] >= snapshot["total"] or "stopped" in snapshot
-        if self._show and (ends or now >= self._shown + LINE_SECONDS):
+        elif self._show and (ends or now >= self._shown + LINE_SECONDS):
             self._shown = now
             with contextlib.suppress(Exception):  # a display is worth less than the run
                 print_line(snapshot)
@@ -288,13 +289,16 @@ class RunHandle:
         told, self._warnings = self._warnings, []
         for message, category in told:
             warn(message, category)
-        return self._raise() if self._result is None else self._result
+        return self._end()
 
-    def _raise(self) -> NoReturn:
+    def _end(self) -> Draws:
+        """Return the draws of a run that has ended, or raise its exception."""
         if self._asked and self._run is None and isinstance(self._error, KeyboardInterrupt):
             raise RuntimeError("[RunHandle] the run was stopped before its start: no draws.")
-        assert self._error is not None
-        raise self._error
+        if self._result is None:
+            assert self._error is not None
+            raise self._error
+        return self._result
 
     def _refuse_a_fork(self, method: str) -> None:
         if self._pid != os.getpid():

@@ -1,29 +1,28 @@
 """Progress of a run: a table in a terminal or notebook, lines in a log, a dict for a callable.
 
-Between refreshes an update copies three short rows and reads the clock. After a refresh at least
-250 times its cost passes before the next one, which keeps reporting below 0.5 % of the run time
-(importing rich comes once on top). There is no thread, and no random number is drawn.
+After a refresh at least 250 times its cost passes before the next one, which keeps reporting below
+0.5 % of the run time (importing rich comes once on top). There is no thread.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import importlib.util
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from ribbit._arrays.namespace import namespace, to_host
 from ribbit._arrays.tables import html_table
 from ribbit._arrays.warning import warn
 from ribbit.protocols import Array
 
-__all__ = ["LINE_SECONDS", "Progress", "ProgressOption", "Report", "format_line", "print_line"]
+__all__ = ["LINE_SECONDS", "Progress", "ProgressOption", "format_line", "print_line"]
 
 ProgressOption: TypeAlias = bool | Callable[[dict[str, Any]], object] | None
 
@@ -32,16 +31,16 @@ _INTERVAL = 0.2  # seconds between refreshes, at least
 _QUIET = 1.0  # seconds before progress=None draws anything in a terminal
 _COST_FACTOR = 250.0  # seconds to wait per second spent on a refresh: 0.4 % of the run
 _MARKS = 8  # refreshes over which the time left is estimated
-_BUFFER = 256  # steps whose statistics wait to be summed
-_SUMMED = ("acceptance_rate", "diverging", "n_steps")
+_UNREAD = 256  # steps whose statistics stay in device memory at most
+_SUMMED = ("acceptance_rate", "diverging", "divergences", "n_steps")
 _MAX_ROWS = 16  # chains listed one by one
 
 
 class Progress:
     """Counts steps, acceptance, divergences and gradients, and shows them as `progress` says.
 
-    `total` and `warmup` are in steps, `thin` is steps per draw. A `fit` has members that make
-    steps, instead of chains that record draws.
+    `total`, `warmup` and `done`, those of earlier calls, are in steps; `draws` tells how many draws
+    so many steps give. A `fit` has members that make steps instead of chains that record draws.
     """
 
     def __init__(
@@ -51,38 +50,48 @@ class Progress:
         total: int,
         chains: int,
         warmup: int = 0,
-        thin: int = 1,
+        done: int = 0,
+        draws: Callable[[int], int] | None = None,
         title: str = "HMC",
         fit: bool = False,
     ) -> None:
-        self.total, self.chains, self.warmup, self.thin = total, chains, warmup, thin
+        self.total, self.chains, self.warmup = total, chains, warmup
         self.title, self.fit = title, fit
         self.reason = ""  # why the run has ended, if it ends before `total`
         self.seconds_spent = 0.0  # on refreshes
-        self._sink, self._done, self._shown, self._closed = _choose(progress), 0, False, False
+        self._draws = draws or (lambda step: max(0, step - warmup))
+        self._first = self._done = done
+        self._display, self._shown, self._closed = _choose(progress), False, False
         self._started = time.perf_counter()
-        self._due = self._started + (0.0 if self._sink is None else self._sink.delay)
-        self._sums = {name: np.zeros(chains) for name in _SUMMED}
+        self._due = self._started + (0.0 if self._display is None else self._display.delay)
+        self._sums: dict[str, Any] = {}  # (C,) each, of steps or of this phase
+        self._last: Mapping[str, Any] = {}  # statistics of the last call
+        self._names: list[str] = []  # of those that are summed
         self._phase_steps = 0
-        self._buffers: list[tuple[str, npt.NDArray[Any]]] = []  # (_BUFFER, C) each
-        self._filled = 0  # rows of the buffers that wait to be summed
-        self._last: Mapping[str, Any] = {}
+        self._unread: list[tuple[int, list[Array]]] = []  # steps, (C,) each, before they are added
         self._gradients: float | None = None
-        self._marks: deque[tuple[float, int]] = deque([(0.0, 0)], maxlen=_MARKS)
+        self._marks: deque[tuple[float, int]] = deque([(0.0, done)], maxlen=_MARKS)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.close(silent=kind is not None)
+        """Show the last state, unless after an error, and free the terminal."""
+        self._closed = True
+        if (display := self._display) is None:
+            return
+        if kind is None and (self._shown or display.shows_end):
+            self._ask(lambda: display.show(self.snapshot()))
+        if self._display is not None:
+            self._ask(display.end)
 
     @property
     def wanted(self) -> bool:
-        """Whether a sink takes what is reported."""
-        return self._sink is not None
+        """Whether a display takes what is reported."""
+        return self._display is not None
 
     def update(
-        self, done: int, stats: Mapping[str, Any] | None = None, gradients: float | None = None
+        self, done: int, stats: Mapping[str, Array] | None = None, gradients: float | None = None
     ) -> None:
         """Note that `done` steps are over, warmup included; refresh when one is due.
 
@@ -90,64 +99,61 @@ class Progress:
         `gradients` are the evaluations of all chains so far; default: the sum of "n_steps", or one
         per step.
         """
-        if self._sink is None:
+        if self._display is None:
             return
-        steps, self._done = done - self._done, done
         self._gradients = gradients
-        if stats is not None:
-            if next(iter(stats.values())).ndim == 2:
-                self._add_block(steps, stats)
+        if stats is None:
+            self._done = done
+        else:
+            self._last = stats
+            names = self._names = self._names or [name for name in _SUMMED if name in stats]
+            first = next(iter(stats.values()))
+            if first.ndim == 2:
+                self._read()
+                self._add(done, {name: to_host(stats[name]) for name in names})
             else:
-                self._add_step(steps, stats)
-            if done == self.warmup:  # sums of a phase start again
-                self._fold()
-                self._sums["acceptance_rate"][:] = self._sums["diverging"][:] = 0.0
-                self._phase_steps = 0
+                # Copied: keeping every array of a step alive costs its reuse by NumPy.
+                rows = [stats[name] for name in names]
+                host = isinstance(first, np.ndarray)
+                self._unread.append((done, [row.copy() for row in rows] if host else rows))
+                if len(self._unread) == _UNREAD or done == self.warmup:
+                    self._read()
         if time.perf_counter() >= self._due:
-            self._refresh(self._sink)
+            self._refresh(self._display)
 
-    def _add_step(self, steps: int, stats: Mapping[str, Any]) -> None:
-        """Put the statistics (C,) of a call into the buffers."""
-        if not self._buffers:
-            shape = _BUFFER, self.chains
-            self._buffers = [(name, np.zeros(shape)) for name in _SUMMED if name in stats]
-        # Copied, not kept: keeping every array of a step alive costs its reuse by NumPy.
-        row, self._last = self._filled, stats
-        for name, rows in self._buffers:
-            rows[row] = stats[name]
-            if steps != 1 and name == "n_steps":  # several in one call: each like the last
-                rows[row] *= steps
-        self._filled = row + 1
-        if row + 1 == _BUFFER:
-            self._fold()
+    def _read(self) -> None:
+        """Add the steps that wait: one copy per statistic, because each copy from a GPU waits."""
+        unread, self._unread = self._unread, []
+        if unread:
+            steps = np.diff([self._done, *(done for done, _ in unread)])
+            rows = {}
+            for name, *own in zip(self._names, *(rows for _, rows in unread), strict=True):
+                rows[name] = to_host(namespace(own[0]).stack(own, axis=1))
+            if "n_steps" in rows:  # several steps in one call: each like the last
+                rows["n_steps"] = rows["n_steps"] * (steps * (len(steps) / steps.sum()))
+            self._add(unread[-1][0], rows)
 
-    def _add_block(self, steps: int, stats: Mapping[str, Any]) -> None:
-        """Add the statistics (C, K) of a call of `steps` steps to the sums."""
-        count = next(iter(stats.values())).shape[1]
-        self._last = {name: values[:, -1] for name, values in stats.items()}
-        for name in _SUMMED:
-            if name in stats:
-                self._sums[name] += stats[name].sum(axis=1, dtype=np.float64)
+    def _add(self, done: int, stats: Mapping[str, Any]) -> None:
+        """Add the statistics (C, K) of some steps to the sums; those left out are like them."""
+        steps, self._done = done - self._done, done
+        sums = {name: rows.sum(axis=1, dtype=np.float64) for name, rows in stats.items()}
+        count = next(iter(stats.values())).shape[1] if stats else steps
+        if "n_steps" in sums:
+            sums["n_steps"] *= steps / count
+        if "divergences" in sums:  # of a thinned run, also those between the draws
+            sums["diverging"] = sums.pop("divergences")
+        for name, more in sums.items():
+            self._sums[name] = self._sums.get(name, 0.0) + more
         self._phase_steps += count
-        if count < steps:  # the draws of a thinned run: other steps are like them
-            if "n_steps" in stats:
-                self._sums["n_steps"] += (steps / count - 1.0) * stats["n_steps"].sum(axis=1)
-            if "divergences" in stats:
-                more = stats["divergences"] - stats["diverging"]
-                self._sums["diverging"] += more.sum(axis=1)
-
-    def close(self, *, silent: bool = False) -> None:
-        """Show the last state, unless `silent`, and free the terminal; once."""
-        first, self._closed = not self._closed, True
-        if first and self._sink and not silent and (self._shown or self._sink.shows_end):
-            self._ask(self._sink.show, self.snapshot())
-        if first and self._sink:
-            self._ask(self._sink.end)
+        if done == self.warmup:  # sums of a phase start again
+            for name in {"acceptance_rate", "diverging"} & self._sums.keys():
+                self._sums[name] = np.zeros(self.chains)
+            self._phase_steps = 0
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state of the run; docs/guide/long_runs.md describes the keys."""
-        self._fold()
-        elapsed, done, last = time.perf_counter() - self._started, self._done, self._last
+        self._read()
+        elapsed, done, sums = time.perf_counter() - self._started, self._done, self._sums
         # The rate since the oldest of the last refreshes: early warmup steps may be far slower.
         since, before = self._marks[0]
         eta = (elapsed - since) * (self.total - done) / (done - before) if done > before else None
@@ -155,94 +161,51 @@ class Progress:
         rate = 1.0 / elapsed if elapsed > 0 else 0.0
         gradients = self._gradients
         if gradients is None:
-            sums = self._sums["n_steps"]
-            gradients = float(sums.sum()) if "n_steps" in last else float(done * self.chains)
+            steps = float((done - self._first) * self.chains)
+            gradients = float(sums["n_steps"].sum()) if "n_steps" in sums else steps
         phase = "fitting" if self.fit else "warmup" if done < self.warmup else "sampling"
         result = {"title": self.title, "phase": phase, "done": done, "total": self.total}
         result |= {"warmup": self.warmup, "chains": self.chains, "elapsed": elapsed, "eta": eta}
-        result["draws"] = max(0, done - self.warmup) // self.thin
-        result["gradients_per_second"] = gradients * rate
-        if "acceptance_rate" in last:
-            mean = self._sums["acceptance_rate"] / max(self._phase_steps, 1)
+        result |= {"draws": self._draws(done), "gradients_per_second": gradients * rate}
+        if "acceptance_rate" in sums:
+            mean = sums["acceptance_rate"] / max(self._phase_steps, 1)
             result["acceptance_rate"] = mean.tolist()
-        if "diverging" in last:
-            result["diverging"] = [int(count) for count in self._sums["diverging"]]
-        for name in {"step_size", "learning_rate"}.intersection(last):
-            result[name] = np.asarray(last[name], dtype=np.float64).tolist()
+        if "diverging" in sums:
+            result["diverging"] = [int(count) for count in sums["diverging"]]
+        for name in {"step_size", "learning_rate"} & self._last.keys():
+            rows = to_host(self._last[name])
+            result[name] = (rows if rows.ndim == 1 else rows[:, -1]).astype(np.float64).tolist()
         if self._closed and done < self.total:
             result["stopped"] = self.reason
-        if "n_steps" in last:
-            result["chain_gradients_per_second"] = (self._sums["n_steps"] * rate).tolist()
+        if "n_steps" in sums:
+            result["chain_gradients_per_second"] = (sums["n_steps"] * rate).tolist()
         return result
 
-    def _fold(self) -> None:
-        """Add the buffered steps to the sums."""
-        count, self._filled = self._filled, 0
-        for name, rows in self._buffers if count else ():
-            self._sums[name] += rows[:count].sum(axis=0, dtype=np.float64)
-        self._phase_steps += count
-
-    def _refresh(self, sink: _Sink) -> None:
-        if not self._shown:
-            self._shown = True
-            self._ask(sink.open)
-        begin = time.perf_counter()
-        if self._sink is not None:
-            self._ask(sink.show, self.snapshot())
+    def _refresh(self, display: _Display) -> None:
+        begin, self._shown = time.perf_counter(), True
+        self._ask(lambda: display.show(self.snapshot()))
         end = time.perf_counter()
         self.seconds_spent += end - begin
-        self._due = end + max(sink.interval, _COST_FACTOR * (end - begin))
+        self._due = end + max(display.interval, _COST_FACTOR * (end - begin))
 
-    def _ask(self, do: Callable[..., object], *given: Any) -> None:
-        """Let the sink do something. A display that fails is dropped; the run matters more."""
+    def _ask(self, do: Callable[[], object]) -> None:
+        """Let the display do something. If it fails it is dropped; the run matters more."""
         try:
-            do(*given)
+            do()
         except Exception as error:  # standard error closed, a broken pipe, a full disk
-            sink, self._sink = self._sink, None
-            if sink is None or sink.is_users:
+            display, self._display = self._display, None
+            if display is None or display.is_users:
                 raise
             with contextlib.suppress(Exception):
-                sink.end()
+                display.end()
             warn(
                 "[progress] expected to show the progress, got "
                 f"{type(error).__name__} ({error}): the run continues without progress"
             )
 
 
-class Report:
-    """Feeds the progress display; arrays of a device are fetched a few times a second only."""
-
-    def __init__(self, reporter: Any, *, on_host: bool) -> None:
-        self.reporter, self.on_host = reporter, on_host
-        self.pending: list[tuple[int, Mapping[str, Array]]] = []
-        self.due = time.perf_counter() + 0.25
-
-    def update(self, done: int, info: Mapping[str, Array]) -> None:
-        """Report a call; see `Progress.update`."""
-        if not self.reporter.wanted:
-            return
-        if self.on_host:
-            self.reporter.update(done, info)
-            return
-        self.pending.append((done, info))
-        if time.perf_counter() >= self.due:
-            self.flush()
-
-    def flush(self) -> None:
-        """Hand over what is waiting."""
-        pending, self.pending = self.pending, []
-        if pending:
-            # One copy per statistic, not one per step: every copy waits for the device.
-            names = pending[0][1]
-            xp = namespace(*names.values())
-            rows = {k: to_host(xp.stack([info[k] for _, info in pending])) for k in names}
-            for i, (done, _) in enumerate(pending):
-                self.reporter.update(done, {k: v[i] for k, v in rows.items()})
-        self.due = time.perf_counter() + 0.25
-
-
-@dataclasses.dataclass
-class _Sink:
+@dataclass
+class _Display:
     """Where snapshots go."""
 
     show: Callable[[dict[str, Any]], object]
@@ -250,31 +213,29 @@ class _Sink:
     interval: float  # seconds between refreshes, at least
     shows_end: bool = False  # also of a run without any refresh
     is_users: bool = False  # its errors end the run
-
-    def open(self) -> None:
-        """Begin, at the first refresh."""
-
-    def end(self) -> None:
-        """Free what `open` took."""
+    end: Callable[[], object] = lambda: None
 
 
-def _choose(progress: ProgressOption) -> _Sink | None:
-    """Return the sink for an option of a run, None for silence."""
+def _choose(progress: ProgressOption) -> _Display | None:
+    """Return the display for an option of a run, None for silence."""
     if callable(progress):
-        return _Sink(progress, 0.0, _INTERVAL, shows_end=True, is_users=True)
+        return _Display(progress, 0.0, _INTERVAL, shows_end=True, is_users=True)
     if progress is not None and not progress:
         return None
     delay = 0.0 if progress else _QUIET
     ipython = sys.modules.get("IPython")  # a kernel has loaded it
     if ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None:
-        return _Sink(_cell(ipython.display.display), delay, 2.5 * _INTERVAL)
+        return _Display(_Cell(ipython.display.display).show, delay, 2.5 * _INTERVAL)
     try:
-        terminal = sys.stderr is not None and sys.stderr.isatty()
+        in_terminal = sys.stderr is not None and sys.stderr.isatty()
     except Exception:  # closed, or replaced by a stream without it: writing will tell
-        terminal = False
-    if terminal:
-        return _Terminal(print_line, delay, _INTERVAL)
-    return _Sink(print_line, LINE_SECONDS, LINE_SECONDS, shows_end=bool(progress))
+        in_terminal = False
+    if not in_terminal:
+        return _Display(print_line, LINE_SECONDS, LINE_SECONDS, shows_end=bool(progress))
+    if importlib.util.find_spec("rich") is None:
+        return _Display(print_line, delay, LINE_SECONDS)
+    table = _Table()
+    return _Display(table.show, delay, _INTERVAL, end=table.end)
 
 
 def print_line(snapshot: Mapping[str, Any]) -> None:
@@ -283,45 +244,57 @@ def print_line(snapshot: Mapping[str, Any]) -> None:
         print(format_line(snapshot), file=sys.stderr, flush=True)
 
 
-class _Terminal(_Sink):
-    """A table on standard error that is updated in place; plain lines without rich."""
+class _Table:
+    """A table of rich on standard error that is updated in place."""
 
     _live: Any = None
 
-    def open(self) -> None:
-        try:
+    def show(self, snapshot: Mapping[str, Any]) -> None:
+        """Show a snapshot; the first one takes the terminal."""
+        if self._live is None:
             from rich.console import Console
             from rich.live import Live
-        except ImportError:
-            self.interval = LINE_SECONDS
-            return
 
-        class Screen(Console):
-            def on_broken_pipe(self) -> None:
-                raise  # rich would end the process
+            class Screen(Console):
+                def on_broken_pipe(self) -> None:
+                    raise  # rich would end the process
 
-        # auto_refresh would start a thread that wakes several times a second
-        self._live = Live(console=Screen(stderr=True), auto_refresh=False)
-        self._live.start()
-        self.show = lambda snapshot: self._live.update(render_table(snapshot), refresh=True)
+            # auto_refresh would start a thread that wakes several times a second
+            self._live = Live(console=Screen(stderr=True), auto_refresh=False)
+            self._live.start()
+        self._live.update(render_table(snapshot), refresh=True)
 
     def end(self) -> None:
+        """Free the terminal."""
         if self._live is not None:
             self._live.stop()
 
 
-def _cell(display: Callable[..., Any]) -> Callable[[dict[str, Any]], None]:
-    """Return what shows a snapshot in a notebook's cell, updated in place."""
-    handle: Any = None
+class _Cell:
+    """An output of a notebook that is updated in place."""
 
-    def show(snapshot: dict[str, Any]) -> None:
-        nonlocal handle
-        if handle is None:
-            handle = display(Cell(snapshot), display_id=True)
+    def __init__(self, display: Callable[..., Any]) -> None:
+        self._display, self._handle, self._snapshot = display, None, dict[str, Any]()
+
+    def show(self, snapshot: dict[str, Any]) -> None:
+        """Show a snapshot."""
+        self._snapshot = snapshot
+        if self._handle is None:
+            self._handle = self._display(self, display_id=True)
         else:
-            handle.update(Cell(snapshot))
+            self._handle.update(self)
 
-    return show
+    def __repr__(self) -> str:
+        return format_line(self._snapshot)
+
+    def _repr_html_(self) -> str:
+        snapshot = self._snapshot
+        done, total = snapshot["done"], max(snapshot["total"], 1)
+        bar = f'<progress value="{done}" max="{total}" style="width: 20em"></progress>'
+        title = f"{snapshot['title']}: {'done' if done >= total else _state(snapshot)}"
+        facts = ", ".join([f"{done}/{snapshot['total']}", *_times(snapshot)])
+        names, rows = _rows(snapshot)
+        return bar + html_table(title, [names, *rows] if len(names) > 2 else [], facts)
 
 
 def format_line(snapshot: Mapping[str, Any]) -> str:
@@ -372,25 +345,6 @@ def render_table(snapshot: Mapping[str, Any]) -> Any:
         ]
         table.add_row(*cells, style="dim" if row[0].startswith("+") else "")
     return Group(head, table) if len(names) > 2 else head
-
-
-class Cell:
-    """A snapshot in the output of a notebook."""
-
-    def __init__(self, snapshot: Mapping[str, Any]) -> None:
-        self._snapshot = snapshot
-
-    def __repr__(self) -> str:
-        return format_line(self._snapshot)
-
-    def _repr_html_(self) -> str:
-        snapshot = self._snapshot
-        done, total = snapshot["done"], max(snapshot["total"], 1)
-        bar = f'<progress value="{done}" max="{total}" style="width: 20em"></progress>'
-        title = f"{snapshot['title']}: {'done' if done >= total else _state(snapshot)}"
-        facts = ", ".join([f"{done}/{snapshot['total']}", *_times(snapshot)])
-        names, rows = _rows(snapshot)
-        return bar + html_table(title, [names, *rows] if len(names) > 2 else [], facts)
 
 
 def _state(snapshot: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ from ribbit.distributed.ranks import Together
 from ribbit.errors import ConvergenceWarning
 from ribbit.foresight import Foresight
 from ribbit.interrupt import InterruptGuard, carrying, here, way_on
-from ribbit.progress import Progress, ProgressOption, Report
+from ribbit.progress import Progress, ProgressOption
 from ribbit.protocols import Array
 from ribbit.results import archive
 from ribbit.results.draws import Draws
@@ -32,7 +32,7 @@ from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState, StochasticState
 from ribbit.sinks import Memory, Sink
 from ribbit.store import Checkpoint, Folder
-from ribbit.until import Watch
+from ribbit.until import ConvergenceMonitor
 
 __all__ = ["Run"]
 
@@ -61,7 +61,7 @@ class Run:
         origin: dict[str, Any] | None = None,
         found: dict[str, Any] | None = None,
         begin: float,
-        watch: Watch,
+        watch: ConvergenceMonitor,
         store: Checkpoint | None = None,
         ranks: Together | None = None,
         remote: LocalChains | None = None,
@@ -87,7 +87,6 @@ class Run:
         self.num_draws, self.thinning = num_draws, thinning
         self.save_draws, self.save_warmup = save_draws, save_warmup
         self.running = running
-        self.first = state.step
         self.seconds: float | None = None
         # Of a thinned run, diverging transitions since the last draw.
         self._divergences: Any = getattr(state, "divergences", None)
@@ -96,14 +95,10 @@ class Run:
         if thinning.period > 1 and "diverging" in statistics:
             statistics["divergences"] = "int64"  # the draws do not tell how many diverged
         dim = sampler._density.full_dim
-        # Draws lie at fixed step numbers, whatever the step of a resumed state is.
-        past = max(0, state.step - state.warmup)
-        self._past, self._owed = past, owed
         self.draws: Sink
         self.warmup: Sink | None = None
         self.predictions: Any = None  # a file of the predictions of each draw
         self.kept = 0 if store is None else store.num_draws
-        self._before = self.kept
         if self.store is not None:
             self.draws, self.warmup, self.predictions = self.store.begin(
                 np.empty((state.position.shape[0], 0, dim), host_dtype(state.position)),
@@ -125,7 +120,12 @@ class Run:
                 self.draws.append(none, archive.get(store.arrays, "stats"))
             if save_warmup:
                 self.warmup = Memory(position, dim, owed, statistics, positions=True)
-        self.total = self._steps_to(watch.expected)
+        # Draws lie at fixed step numbers, whatever the step of a resumed state is.
+        self._draws_before = thinning.count(max(0, state.step - state.warmup)) - self.kept
+        self.first = state.step  # of this run, whose earlier calls filled the folder
+        if store is not None and store.begun:
+            self.first = self._step_of(0) if self._draws_before else 0
+        self.total = self._step_of(watch.expected_draws) - self.first
 
     def complete(
         self,
@@ -160,10 +160,10 @@ class Run:
             total=self.total,
             chains=self.state.position.shape[0],
             warmup=max(0, warmup - first),
-            thin=max(1, thinning.period // thinning.many),
+            done=self.state.step - first,
+            draws=self._draws_after,
             title=sampler._title,
         )
-        report = Report(reporter, on_host=sampler._density.xp is np)
 
         def left() -> float:
             """Return the seconds until `max_seconds`, less the time of a last checkpoint."""
@@ -180,7 +180,7 @@ class Run:
         foresight = Foresight(sampler._density, self._settled(), first + self.total)
         with reporter:
             # Ctrl-C may have ended the last check of the draws in the folder.
-            met = watch.owes(self.kept) and self._enough(guard, reporter)
+            met = watch.due(self.kept) and self._enough(guard, reporter)
             met = met or watch.met  # of a folder that is complete
             while self.kept < self.num_draws and not (guard.requested or met):
                 warming, before, begun = chains.warming_up, chains.step, time.perf_counter()
@@ -188,11 +188,11 @@ class Run:
                 positions, stats = chains.advance(self._room(), seconds, guard, foresight.stop)
                 if not self._put(chains, positions, stats, guard, warming=warming):
                     break
-                for step, told in chains.told:
-                    report.update(step - first, told)
                 spent = time.perf_counter() - begun
                 foresight.update(name, self.state, before, stats, spent)
                 met = watch.due(self.kept) and self._enough(guard, reporter)
+                for step, told in chains.told:
+                    reporter.update(step - first, told)
                 if met:
                     break
                 if store is not None:
@@ -201,7 +201,6 @@ class Run:
                     self._enough(guard, reporter, last=True)
                     break
             chains.raise_deferred()
-            report.flush()
             reporter.reason = self._why(guard)
         if not guard.requested:
             try:
@@ -214,7 +213,7 @@ class Run:
 
     def _room(self) -> int:
         """Return the draws until the next look, as many as there is memory for."""
-        most = min(self.num_draws, self.watch.next) - self.kept
+        most = min(self.num_draws - self.kept, self.watch.room(self.kept))
         return min(most, self.draws.room())
 
     def _put(
@@ -245,7 +244,7 @@ class Run:
                         if self.predictions is not None:
                             self.predictions.append(to_host(batch[0].values))
                     self.draws.append(drawn, stats)
-                    self.watch.take(drawn)
+                    self.watch.append(drawn)
                     self.kept += drawn.shape[1]
                 elif positions is not None and self.warmup is not None:
                     self.warmup.append(positions, stats)
@@ -290,14 +289,19 @@ class Run:
 
     def _is_complete(self) -> bool:
         """Whether the run is over: there is nothing that the same line would add."""
-        if self.watch.owes(self.kept):
+        if self.watch.due(self.kept):
             return False
         return self.kept == self.num_draws or self.ended == "converged"
 
-    def _steps_to(self, count: int) -> int:
-        """Return the steps of this run up to its draw `count`."""
-        thinning, past = self.thinning, self._past
-        return self._owed + thinning.step(thinning.count(past) + count - self._before) - past
+    def _step_of(self, count: int) -> int:
+        """Return the number of the step that gives the draw `count` of this run."""
+        return self.state.warmup + self.thinning.step(self._draws_before + count)
+
+    def _draws_after(self, done: int) -> int:
+        """Return the draws of this run after so many of its steps."""
+        return (
+            self.thinning.count(max(0, self.first + done - self.state.warmup)) - self._draws_before
+        )
 
     def _enough(self, guard: InterruptGuard, reporter: Any, *, last: bool = False) -> bool:
         """Whether the draws are what `until` asks for, or Ctrl-C ends the look at them."""
@@ -305,14 +309,12 @@ class Run:
         if self.kept == 0:
             return False
         try:
-            watch.look(self.kept, self.draws, self._settings(), guard, self._confirmed, last=last)
+            watch.check(self.kept, self.draws, self._settings(), guard, self._confirmed, last=last)
         except (Interrupted, KeyboardInterrupt):
             if not guard.requested:
                 raise
             return True
-        reporter.total = max(reporter.total, self._steps_to(watch.expected))
-        if watch.met:
-            reporter.total = self._steps_to(self.kept)
+        reporter.total = self._step_of(watch.expected_draws) - self.first
         return watch.met
 
     def _confirmed(self) -> bool:
@@ -359,10 +361,10 @@ class Run:
 
     def _unmet(self, draws: Draws) -> str | None:
         """Return what a run lacks that has ended before its draws were what `until` asks for."""
-        rule, last = self.watch.rule, self.watch.last
+        rule, last = self.watch.rule, self.watch.last_check
         if rule is None or last is None or last.met:
             return None
-        start = f"until= was not met after {self.watch.at} draws per chain ({self.ended})"
+        start = f"until= was not met after {self.watch.checked_at} draws per chain ({self.ended})"
         if last.rhat <= rule.rhat and last.ess >= rule.ess:
             return f"{start}. {draws.summary().message}"
         return (
@@ -389,10 +391,11 @@ class Run:
         running = self.running if running is None else running
         seconds = self.seconds if seconds is None else seconds
         target = sampler._density.target
-        positions, stats = self.draws.upto(self.kept)
+        positions, stats = self.draws.positions(self.kept), self.draws.stats(self.kept)
         warmup_positions, warmup_stats = None, None
         if self.warmup is not None:
-            warmup_positions, warmup_stats = self.warmup.upto(self.warmup.count)
+            warmup_positions = self.warmup.positions(self.warmup.count)
+            warmup_stats = self.warmup.stats(self.warmup.count)
         predictive = target if callable(getattr(target, "predictive", None)) else None
         prediction = None
         if running is not None:
@@ -451,7 +454,7 @@ class Run:
         """Return until= and why the run has ended, as plain values."""
         stopped: dict[str, Any] = {"reason": self.ended, "draws": self.kept}
         watch = self.watch
-        if watch.rule is not None and (last := watch.last) and watch.at == self.kept:
+        if watch.rule is not None and (last := watch.last_check) and watch.checked_at == self.kept:
             stopped["rhat"] = last.rhat if math.isfinite(last.rhat) else None
             stopped["ess"] = last.ess if math.isfinite(last.ess) else None
             stopped["of"] = last.of
@@ -461,7 +464,7 @@ class Run:
         """Return what only the run knows to be wrong, for the table of checks."""
         found, target = {}, self.sampler._density.target
         if self.sampler._density.undefined:
-            diverging = self.draws.upto(self.kept)[1].get("diverging")
+            diverging = self.draws.stats(self.kept).get("diverging")
             if diverging is not None and to_host(diverging).any():
                 found["undefined"] = 1.0
         sd = getattr(target, "prior_sd", None)

@@ -29,7 +29,7 @@ from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState, placed
 from ribbit.run import Run
 from ribbit.store import Store, folder_opened
-from ribbit.until import Converged, Watch, counts
+from ribbit.until import Converged, ConvergenceMonitor, counts
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -383,7 +383,7 @@ class Sampler(ABC):
                     gathered = None if kept is None else kept.part("prediction")
                     if gathered is not None:
                         running.restore(*gathered)
-                watch = Watch(
+                watch = ConvergenceMonitor(
                     name,
                     until,
                     self._density,

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from ribbit._arrays.draws import put_draw
-from ribbit._arrays.namespace import namespace, require_memory
+from ribbit._arrays.namespace import host_dtype, namespace, require_memory
 from ribbit.protocols import Array
 
 __all__ = ["Memory", "Sink"]
@@ -36,20 +36,20 @@ class Sink(Protocol):
         """Add draws (C, K, P) and their statistics (C, K)."""
         ...
 
-    def upto(self, count: int) -> tuple[Array, dict[str, Array]]:
-        """Return the first positions (C, count, P) and statistics (C, count)."""
+    def positions(self, count: int) -> Array:
+        """Return the first positions (C, count, P)."""
         ...
 
-    def statistics(self, count: int) -> dict[str, Array]:
-        """Return the first statistics alone, in memory."""
+    def stats(self, count: int) -> dict[str, Array]:
+        """Return the first statistics (C, count)."""
         ...
 
 
 class Memory:
-    """Arrays of `most` draws; with `grows`, blocks that are joined when they are asked for.
+    """Arrays of `most` draws; with `grows`, as many draws as came and a quarter more.
 
-    A block adds a quarter. A joined block is let go once it is copied, so that draws are never in
-    memory twice. Another thread may ask between two appends.
+    Positions are in blocks, which are joined when they are asked for. A joined block is let go once
+    it is copied, so that draws are never in memory twice. Another thread may ask between appends.
     """
 
     def __init__(
@@ -64,87 +64,75 @@ class Memory:
     ) -> None:
         """Make room for chains like `position` (C, Q), with draws of `dim` parameters."""
         self.count = 0
-        self._like, self._dim, self._most = position, dim, most
-        self._statistics, self._keeps = dict(statistics), positions
+        self._like, self._dim, self._most, self._keeps = position, dim, most, positions
         self._lock = threading.RLock()
-        self._begin, self._end = 0, 0 if grows else most  # draws before and with the last block
-        self._blocks = [self._block(self._end)]
+        xp, chains = namespace(position), position.shape[0]
+        self._stats: dict[str, Array] = {
+            name: xp.empty((chains, 0), dtype=getattr(xp, dtype))
+            for name, dtype in statistics.items()
+        }
+        self._blocks: list[Array] = []
+        self._begin = self._end = 0  # draws before and with the last block
+        self._grow(0 if grows else most)
 
-    def _block(self, size: int) -> tuple[Array, dict[str, Array]]:
-        """Return arrays for `size` draws; MemoryError if they do not fit."""
-        xp, chains = namespace(self._like), self._like.shape[0]
-        each = sum(np.dtype(dtype).itemsize for dtype in self._statistics.values())
-        total = chains * size * each
-        require_memory("sample", xp, total, np.uint8, f"statistics of {size} draws")
+    def _block(self, size: int) -> Array:
+        """Return an array for the positions of `size` draws; MemoryError if they do not fit."""
+        xp, chains, dtype = namespace(self._like), self._like.shape[0], self._like.dtype
         if self._keeps:
             what = f"{size} draws of {chains} chains and {self._dim} parameters"
             what += " (thin, or save_draws=False with predict_at, need less)"
-            require_memory("sample", xp, chains * size * self._dim, self._like.dtype, what)
-        shape = (chains, size if self._keeps else 0, self._dim)
-        stats = {
-            name: xp.empty((chains, size), dtype=getattr(xp, dtype))
-            for name, dtype in self._statistics.items()
-        }
-        return xp.empty(shape, dtype=self._like.dtype), stats
+            require_memory("sample", xp, chains * size * self._dim, dtype, what)
+        return xp.empty((chains, size if self._keeps else 0, self._dim), dtype=dtype)
+
+    def _grow(self, size: int) -> None:
+        """Make room for `size` more draws; MemoryError if they do not fit."""
+        xp, chains, end = namespace(self._like), self._like.shape[0], self.count + size
+        each = sum(host_dtype(values).itemsize for values in self._stats.values())
+        require_memory("sample", xp, chains * end * each, np.uint8, f"statistics of {end} draws")
+        block, stats = self._block(size), dict[str, Array]()
+        for name, values in self._stats.items():
+            stats[name] = xp.empty((chains, end), dtype=values.dtype)
+            stats[name][:, : self.count] = values[:, : self.count]
+        self._blocks, self._stats = [*self._blocks, block], stats
+        self._begin, self._end = self.count, end
 
     def room(self) -> int:
         """Return for how many draws there is memory; MemoryError if there is none."""
         with self._lock:
             if self.count == self._end < self._most:
-                each = self._like.shape[0] * self._dim * self._like.dtype.itemsize
+                each = self._like.shape[0] * self._dim * host_dtype(self._like).itemsize
                 least = max(1, min(_FIRST, _BYTES // max(1, each)))
-                size = min(max(least, self.count // 4), self._most - self.count)
-                if self._begin == self._end:  # the first one, empty
-                    self._blocks.pop()
-                self._blocks.append(self._block(size))
-                self._begin, self._end = self.count, self.count + size
+                self._grow(min(max(least, self.count // 4), self._most - self.count))
             return self._end - self.count
 
     def append(self, positions: Array, stats: Mapping[str, Array]) -> None:
         """Add draws (C, K, P) and their statistics (C, K)."""
         done, count = 0, positions.shape[1]
         with self._lock:
-            while done < count:
-                end = min(count, done + self.room())
-                to, columns = self._blocks[-1]
-                low = self.count - self._begin
-                high = low + end - done
+            while done < count:  # at once, unless another thread has just joined the blocks
+                size = min(count - done, self.room())
+                low, place, to = self.count, self.count - self._begin, self._blocks[-1]
                 if self._keeps and count == 1:
-                    put_draw(to, low, positions[:, 0, :])
+                    put_draw(to, place, positions[:, 0, :])
                 elif self._keeps:
-                    to[:, low:high, :] = positions[:, done:end, :]
-                for name, column in columns.items():
-                    column[:, low:high] = stats[name][:, done:end]
-                self.count += end - done
-                done = end
+                    to[:, place : place + size, :] = positions[:, done : done + size, :]
+                for name, values in self._stats.items():
+                    values[:, low : low + size] = stats[name][:, done : done + size]
+                self.count, done = low + size, done + size
 
-    def upto(self, count: int) -> tuple[Array, dict[str, Array]]:
-        """Return the first positions (C, count, P) and statistics (C, count), views."""
+    def positions(self, count: int) -> Array:
+        """Return the first positions (C, count, P), a view."""
         with self._lock:
             if len(self._blocks) > 1:
-                self._join()
-            positions, stats = self._blocks[0]
-            if self._keeps:
-                positions = positions[:, :count, :]
-            return positions, {name: values[:, :count] for name, values in stats.items()}
+                whole, low = self._block(self.count), 0
+                while self._blocks:
+                    block = self._blocks.pop(0)
+                    size = min(block.shape[1], self.count - low)
+                    whole[:, low : low + size, :] = block[:, :size, :]
+                    low += size
+                self._blocks, self._begin, self._end = [whole], 0, self.count
+            return self._blocks[0][:, :count, :] if self._keeps else self._blocks[0]
 
-    def statistics(self, count: int) -> dict[str, Array]:
-        """Return the first statistics alone."""
-        with self._lock:
-            xp, parts = namespace(self._like), [stats for _, stats in self._blocks]
-            joined = {name: xp.concat([p[name] for p in parts], axis=1) for name in parts[0]}
-            return {name: values[:, :count] for name, values in joined.items()}
-
-    def _join(self) -> None:
-        """Copy all blocks into one, and let each go."""
-        to, columns = self._block(self.count)
-        low = 0
-        while self._blocks:
-            positions, stats = self._blocks.pop(0)
-            size = min(next(iter(stats.values())).shape[1], self.count - low)
-            if self._keeps:
-                to[:, low : low + size, :] = positions[:, :size, :]
-            for name, column in columns.items():
-                column[:, low : low + size] = stats[name][:, :size]
-            low += size
-        self._blocks, self._begin, self._end = [(to, columns)], 0, self.count
+    def stats(self, count: int) -> dict[str, Array]:
+        """Return the first statistics (C, count), views."""
+        return {name: values[:, :count] for name, values in self._stats.items()}

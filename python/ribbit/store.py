@@ -295,15 +295,14 @@ class FileSink:
             self._positions.append(np.swapaxes(to_host(positions), 0, 1))
         self._stats.append(rows)
 
-    def upto(self, count: int) -> tuple[Any, Arrays]:
-        """Return the first positions (C, count, P) and statistics (C, count), mapped files."""
-        positions = self._empty if self._positions is None else self._positions.array(count)
-        stats = np.asarray(self._stats.array(count))
-        return positions, {name: stats[name] for name in stats.dtype.names or ()}
+    def positions(self, count: int) -> Any:
+        """Return the first positions (C, count, P), a mapped file."""
+        return self._empty if self._positions is None else self._positions.array(count)
 
-    def statistics(self, count: int) -> Arrays:
-        """Return the first statistics alone, in memory."""
-        return {name: np.ascontiguousarray(values) for name, values in self.upto(count)[1].items()}
+    def stats(self, count: int) -> Arrays:
+        """Return the first statistics (C, count), a mapped file."""
+        rows = np.asarray(self._stats.array(count))
+        return {name: rows[name] for name in rows.dtype.names or ()}
 
 
 class Checkpoint:
@@ -881,11 +880,12 @@ def _load_folder(folder: Path, rescue: bool, verify: bool) -> Draws | Fit:
         empty = np.empty((len(position), 0, dim), position.dtype)
         if "watch/kept" in arrays:
             arrays["monitored"] = arrays["watch/kept"]
+        draws, steps = FileSink(files, empty), None
+        if "warmup_stats" in files:
+            steps = FileSink(files, empty, "warmup_")
         rows = Rows(
-            FileSink(files, empty).upto(kept),
-            FileSink(files, empty, "warmup_").upto(warm)
-            if "warmup_stats" in files
-            else (None, None),
+            (draws.positions(kept), draws.stats(kept)),
+            (None, None) if steps is None else (steps.positions(warm), steps.stats(warm)),
             files["predictions"].array(kept) if "predictions" in files else None,
             entire=all(counts[name] == file.rows for name, file in files.items()),
         )

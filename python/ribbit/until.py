@@ -29,18 +29,19 @@ from ribbit.results.outcome import (
 )
 from ribbit.results.running import RunningPrediction, inputs
 from ribbit.results.summary import CONVERGED, PREDICTIONS
+from ribbit.sinks import Sink
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Converged", "Watch", "counts"]
+__all__ = ["Converged", "ConvergenceMonitor", "counts"]
 
-_MOST = 100_000  # draws per chain without max_draws
-_FIRST = 20  # draws before the first look, at least
-_GROWTH = 4  # a look comes when there are a quarter more draws
-_SURE = 0.6  # no look before this share of the draws that ess asks for
-_LOOKED_AT, _SLACK = 1024, 0.02  # draws of all chains of the quick look; what R-hat may be more
-_PENDING = 1 << 20  # bytes of positions that wait to be predicted with
+_MAX_DRAWS = 100_000  # per chain without max_draws
+_FIRST = 20  # draws before the first check, at least
+_GROWTH = 4  # a check comes when there are a quarter more draws
+_SURE = 0.6  # no check before this share of the draws that ess asks for
+_QUICK, _SLACK = 1024, 0.02  # draws of all chains of the quick check; what R-hat may be more
+_BATCH = 1 << 22  # bytes of positions that are predicted with together
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,29 +105,28 @@ class Converged:
 def counts(
     function: str, num_draws: int | None, until: object, max_draws: int | None
 ) -> tuple[int | None, int]:
-    """Return the draws before the first look, None for the rule's own, and the most there may be.
+    """Return the draws before the first check, None for the rule's own, and the largest number.
 
     Without a rule both are `num_draws`.
     """
-    if until is None:
-        if max_draws is not None:
-            raise ValueError(f"[{function}] expected until= together with max_draws, got none")
-        if num_draws is None:
-            raise TypeError(
-                f"[{function}] expected num_draws, or until=rb.Converged(...), got neither"
-            )
-        count = checks.integer(function, "num_draws", num_draws, minimum=1, maximum=2**39)
-        return count, count
-    if not isinstance(until, Converged):
+    if until is None and max_draws is not None:
+        raise ValueError(f"[{function}] expected until= together with max_draws, got none")
+    if until is not None and not isinstance(until, Converged):
         raise TypeError(
             f"[{function}] expected until as rb.Converged(...), got {checks.summary(until)}"
         )
-    most = _MOST if max_draws is None else max_draws
+    first = num_draws
+    if first is not None:
+        first = checks.integer(function, "num_draws", first, minimum=1, maximum=2**39)
+    if until is None:
+        if first is None:
+            raise TypeError(
+                f"[{function}] expected num_draws, or until=rb.Converged(...), got neither"
+            )
+        return first, first
+    most = _MAX_DRAWS if max_draws is None else max_draws
     most = checks.integer(function, "max_draws", most, minimum=1, maximum=2**39)
-    if num_draws is None:
-        return None, most
-    first = checks.integer(function, "num_draws", num_draws, minimum=1, maximum=2**39)
-    if first > most:
+    if first is not None and first > most:
         raise ValueError(
             f"[{function}] expected num_draws <= max_draws = {most} (with until= it is the least "
             f"number of draws), got {first}"
@@ -134,7 +134,7 @@ def counts(
     return first, most
 
 
-class Reached(NamedTuple):
+class Check(NamedTuple):
     """The largest R-hat, of some quantities, and the smallest number of effective draws."""
 
     met: bool
@@ -143,12 +143,12 @@ class Reached(NamedTuple):
     of: str
 
 
-class Watch:
-    """Takes the draws of one run and keeps what is monitored; with a rule it also checks them.
+class ConvergenceMonitor:
+    """Keeps the monitored quantities of a run; with a rule it checks if they have converged.
 
     The cost does not grow with the draws: of more than some thousand every second is left out,
-    again and again. A look at a thousand draws precedes the look at all. `running`: its inputs are
-    monitored if the target has no data. `origin`: which chains shared a start.
+    again and again. Positions wait until a batch is full or a check is due. Both depend on the
+    number of draws alone, so that the rounding of a user's predictions does not depend on time.
     """
 
     def __init__(
@@ -158,26 +158,30 @@ class Watch:
         density: Density,
         theta: Array,
         first: int | None,
-        most: int,
+        max_draws: int,
         *,
         running: RunningPrediction | None,
         origin: dict[str, Any] | None,
         guard: InterruptGuard,
     ) -> None:
-        self.rule, self.most = rule, most
-        self.last: Reached | None = None
-        self.at = 0  # draws of the last look
+        """Begin with chains at theta (C, P); origin: which chains shared a start.
+
+        running: its inputs are monitored if the target has no data.
+        """
+        self.rule, self.max_draws = rule, max_draws
+        self.last_check: Check | None = None
+        self.checked_at, self.check_at = 0, sys.maxsize  # draws of the last check and the next
         self._chains = theta.shape[0]
-        self.next, self._cap = sys.maxsize, KEPT
+        self._cap = max(KEPT, LEAST * self._chains)
         if rule is not None:
             first = max(_FIRST, math.ceil(rule.ess / self._chains)) if first is None else first
-            self.next = min(most, first)
-            self._cap = max(KEPT, 8 * math.ceil(rule.ess))
-        self._cap = max(self._cap, LEAST * self._chains)
-        self._pending: list[Array] = []  # (C, K, P) each
-        self._waiting = 0  # bytes
+            self.check_at = min(max_draws, first)
+            self._cap = max(self._cap, 8 * math.ceil(rule.ess))
         self._seen, self._every = 0, 1
+        self._batch = max(1, _BATCH // (math.prod(theta.shape) * host_dtype(theta).itemsize))
+        self._waiting: list[Array] = []  # (C, K, P) each, `_batch` draws together at most
         self._kept: list[npt.NDArray[np.float64]] = []  # (C, K, M) each
+        self._partial: npt.NDArray[np.float64] | None = None  # of draws that still wait
         at = None if rule is None else rule.at
         guard.begin_foreign()
         try:
@@ -189,9 +193,11 @@ class Watch:
         finally:
             guard.foreign = False
         if rule is not None:
-            self._check(function, rule, origin)
+            self._refuse_unreachable(function, rule, origin)
 
-    def _check(self, function: str, rule: Converged, origin: dict[str, Any] | None) -> None:
+    def _refuse_unreachable(
+        self, function: str, rule: Converged, origin: dict[str, Any] | None
+    ) -> None:
         """Raise for a rule that no run of these chains can meet."""
         if rule.at is not None and self._monitor.x is None:
             raise TypeError(
@@ -207,24 +213,28 @@ class Watch:
 
     @property
     def met(self) -> bool:
-        """Whether the last look found what was asked for."""
-        return self.last is not None and self.last.met
+        """Whether the last check found what the rule asks for."""
+        return self.last_check is not None and self.last_check.met
 
     @property
-    def expected(self) -> int:
-        """How many draws it may take, for a display."""
-        if self.rule is None:
-            return self.most
-        if self.last is None or math.isnan(self.last.ess) or self.met:
-            return self.at if self.met else self.next
-        guess = self.at * self.rule.ess / max(self.last.ess, 1.0)
-        return max(self.next, min(self.most, math.ceil(guess)))
+    def expected_draws(self) -> int:
+        """Number of draws that the run takes as far as one can tell, for a display."""
+        last = self.last_check
+        if self.rule is None or last is None or math.isnan(last.ess):
+            return min(self.max_draws, self.check_at)
+        if last.met:
+            return self.checked_at
+        guess = math.ceil(self.checked_at * self.rule.ess / max(last.ess, 1.0))
+        return max(self.check_at, min(self.max_draws, guess))
 
     @property
     def monitored(self) -> npt.NDArray[np.float64] | None:
         """Monitored quantities of all draws so far, (C, D', M); None while some wait."""
-        kept = self._kept
-        return np.concatenate(kept, axis=1) if kept and not self._pending else None
+        waits = self._waiting and self._partial is None
+        return None if waits or not (parts := self._predicted()) else np.concatenate(parts, axis=1)
+
+    def _predicted(self) -> list[npt.NDArray[np.float64]]:
+        return self._kept if self._partial is None else [*self._kept, self._partial]
 
     def settings(self) -> dict[str, Any]:
         """Return what is monitored, and the rule, as plain values."""
@@ -233,142 +243,134 @@ class Watch:
             found["until"] = {"rhat": self.rule.rhat, "ess": self.rule.ess}
         return found
 
-    def take(self, positions: Array) -> None:
+    def append(self, positions: Array) -> None:
         """Take draws (C, K, P), in memory that may change later."""
         count = positions.shape[1]
         part = positions[:, -self._seen % self._every : count : self._every, :]
         self._seen += count
         if part.shape[1]:
-            part = namespace(positions).asarray(part, copy=True)
-            self._pending.append(part)
-            self._waiting += int(np.prod(part.shape)) * host_dtype(part).itemsize
+            self._partial = None
+            self._waiting.append(namespace(positions).asarray(part, copy=True))
 
-    def due(self, kept: int) -> bool:
-        """Whether `look` has something to do."""
-        return kept >= self.next or self._waiting >= _PENDING
+    def _batch_left(self) -> int:
+        """Return how many draws the batch still takes until it is full, 0 if it is."""
+        free = self._batch - sum(part.shape[1] for part in self._waiting)
+        next_one = -(-self._seen // self._every)
+        return 0 if free == 0 else (next_one + free - 1) * self._every + 1 - self._seen
 
-    def owes(self, kept: int) -> bool:
-        """Whether a look that was due at these draws, of a run that goes on, did not come about."""
-        return self.at < kept and kept >= self.next
+    def room(self, count: int) -> int:
+        """Return how many draws may follow `count` of them until `check` has something to do."""
+        return min(self.check_at - count, self._batch_left())
 
-    def look(
+    def due(self, count: int) -> bool:
+        """Whether `check` has something to do after so many draws."""
+        return self.checked_at < count >= self.check_at or self._batch_left() == 0
+
+    def check(
         self,
-        kept: int,
-        record: Any,
+        count: int,
+        sink: Sink,
         settings: dict[str, Any],
         guard: InterruptGuard,
         confirm: Callable[[], bool],
         *,
         last: bool = False,
     ) -> None:
-        """Predict with the draws that wait; check the rule when it is time, or the run ends.
+        """Predict with the draws that wait, and check the rule when it is time, or the run ends.
 
-        `settings` describe the draws; `confirm` asks the summary itself, once all else is as it
-        should be.
+        `settings` describe the draws; `confirm` asks the summary itself, if all else is met.
         """
-        self.predict(guard)
-        due = kept >= self.next
+        due = self.checked_at < count >= self.check_at
+        self.predict(guard, partial=not self.due(count))
         if self.rule is None or not (due or last):
             return
-        stats = record.statistics(kept)  # of a Record that grows, or is on the disk
-        found = None if last or kept >= self.most else self._first_look(stats, settings)
-        if found is None:
-            evidence = self._evidence(stats, settings)
-            found = self._reached(evidence, self.rule.rhat, self.rule.ess)
+        stats, rule = sink.stats(count), self.rule
+        found = None
+        if not last and count < self.max_draws:
+            found = self._examine(rule, stats, settings, quick=True)
+        if found is None or found.met or math.isnan(found.rhat):
+            found = self._examine(rule, stats, settings, quick=False)
         if found.met:
-            record.upto(kept)  # joins blocks, which Ctrl-C must not cut in two
+            sink.positions(count)  # joins blocks, which Ctrl-C must not cut in two
             guard.begin_foreign()
             try:
                 found = found._replace(met=confirm())
             finally:
                 guard.foreign = False
-        self.last, self.at = found, kept
-        if due:  # else a run that goes on from a folder looks when it would have anyway
-            self.next = min(self.most, self._next(kept, found))
+        self.last_check, self.checked_at = found, count
+        if due:  # else a run that resumes from a folder checks when it would have anyway
+            vain = 0.0 if found.met or not found.ess > 0.0 else _SURE * rule.ess / found.ess
+            following = count
+            while following == count or following < min(4.0, vain) * count:
+                following += max(1, -(-following // _GROWTH))
+            self.check_at = min(self.max_draws, following)
 
-    def _next(self, kept: int, found: Reached) -> int:
-        """Return the draws of the next look: a quarter more, again and again while in vain."""
-        assert self.rule is not None
-        vain = 0.0
-        if not found.met and found.ess > 0.0:
-            vain = min(4.0, _SURE * self.rule.ess / found.ess) * kept
-        following = kept
-        while following == kept or following < vain:
-            following += max(1, -(-following // _GROWTH))
-        return following
+    def _examine(
+        self, rule: Converged, stats: dict[str, Array], settings: dict[str, Any], *, quick: bool
+    ) -> Check:
+        """Compare the draws with the limits, and with the summary's outcome.
+
+        quick: of few draws, with looser limits, because R-hat of few draws is noisy.
+        """
+        limit, least, most = rule.rhat, rule.ess, None
+        if quick:
+            limit, least, most = limit + _SLACK, min(least, _QUICK) / 4, _QUICK
+        target = self._monitor.predictive
+        evidence = evidence_of_values(
+            self.monitored, self._counts, stats, settings, target, most=most
+        )
+        of, rhat = evidence.worst
+        if quick and not rhat <= limit:
+            return Check(False, rhat, math.nan, of)
+        ess = evidence.least[1]
+        met = rhat <= limit and ess >= least
+        if met and not quick:
+            met = outcome_of(evidence) in (CONVERGED, PREDICTIONS)
+        return Check(met, rhat, ess, of)
+
+    def predict(self, guard: InterruptGuard, *, partial: bool = True) -> None:
+        """Predict with the draws that wait; those of a `partial` batch wait on."""
+        if not self._waiting or (partial and self._partial is not None):
+            return
+        xp = namespace(self._waiting[0])
+        guard.begin_foreign()
+        try:
+            theta = xp.concat(self._waiting, axis=1)
+            flat = xp.reshape(theta, (-1, theta.shape[2]))
+            values = self._monitor.values(flat)[0].reshape((*theta.shape[:2], -1))
+        finally:
+            guard.foreign = False
+        if partial:
+            self._partial = values
+            return
+        kept = [*self._kept, values]
+        while sum(part.shape[1] for part in kept) * self._chains > 2 * self._cap:
+            kept, self._every = [np.concatenate(kept, axis=1)[:, ::2]], 2 * self._every
+        # In this order: another thread may ask for `monitored`, and gets None in between.
+        self._partial, self._kept, self._waiting = None, kept, []
 
     def pack(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return what a checkpoint must hold: plain values, and arrays."""
         plain = {
             "seen": self._seen,
             "every": self._every,
-            "next": self.next,
-            "at": self.at,
-            "last": None if self.last is None else list(self.last),
+            "next": self.check_at,
+            "at": self.checked_at,
+            "last": None if self.last_check is None else list(self.last_check),
+            "partial": 0 if self._partial is None else self._partial.shape[1],
         }
-        arrays = {}
-        if self._kept:
-            arrays["kept"] = np.concatenate(self._kept, axis=1)
-        if self._pending:
-            arrays["pending"] = np.concatenate([to_host(p) for p in self._pending], axis=1)
-        return plain, arrays
+        parts = {"kept": self._predicted(), "pending": [to_host(part) for part in self._waiting]}
+        return plain, {name: np.concatenate(own, axis=1) for name, own in parts.items() if own}
 
     def restore(
         self, plain: dict[str, Any], arrays: dict[str, npt.NDArray[Any]], xp: ModuleType
     ) -> None:
         """Go on from `pack`."""
         self._seen, self._every = int(plain["seen"]), int(plain["every"])
-        self.next, self.at = int(plain["next"]), int(plain["at"])
-        self.last = None if plain["last"] is None else Reached(*plain["last"])
+        self.check_at, self.checked_at = int(plain["next"]), int(plain["at"])
+        self.last_check = None if plain["last"] is None else Check(*plain["last"])
         self._kept = [arrays["kept"]] if "kept" in arrays else []
-        self._pending = [from_host(xp, arrays["pending"])] if "pending" in arrays else []
-        self._waiting = sum(p.nbytes for p in arrays.get("pending", np.zeros((0, 1))))
-
-    def _first_look(self, stats: dict[str, Array], settings: dict[str, Any]) -> Reached | None:
-        """Return what few draws show if it is not enough yet; None: all draws must be checked.
-
-        Limits are less strict, because R-hat of few draws is noisy.
-        """
-        assert self.rule is not None
-        evidence = self._evidence(stats, settings, most=_LOOKED_AT)
-        least = min(self.rule.ess, _LOOKED_AT) / 4
-        found = self._reached(evidence, self.rule.rhat + _SLACK, least, hasty=True)
-        return None if found.met or math.isnan(found.rhat) else found
-
-    def _evidence(
-        self, stats: dict[str, Array], settings: dict[str, Any], most: int | None = None
-    ) -> Evidence:
-        """Return what the draws show; most: draws of all chains to look at."""
-        values, target = self.monitored, self._monitor.predictive
-        return evidence_of_values(values, self._counts, stats, settings, target, most=most)
-
-    def _reached(
-        self, evidence: Evidence, rhat: float, ess: float, *, hasty: bool = False
-    ) -> Reached:
-        """Check the outcome and the limits of a rule; hasty: R-hat first."""
-        of, worst = evidence.worst
-        if hasty and not worst <= rhat:
-            return Reached(False, worst, math.nan, of)
-        least = evidence.least[1]
-        met = worst <= rhat and least >= ess
-        if met and not hasty:
-            met = outcome_of(evidence) in (CONVERGED, PREDICTIONS)
-        return Reached(met, worst, least, of)
-
-    def predict(self, guard: InterruptGuard) -> None:
-        """Predict with the draws that wait; all of them count, or none."""
-        if not self._pending:
-            return
-        xp = namespace(self._pending[0])
-        guard.begin_foreign()
-        try:
-            theta = xp.concat(self._pending, axis=1)
-            flat = xp.reshape(theta, (-1, theta.shape[2]))
-            values = self._monitor.values(flat)[0].reshape((*theta.shape[:2], -1))
-        finally:
-            guard.foreign = False
-        kept = [*self._kept, values]
-        while sum(part.shape[1] for part in kept) * self._chains > 2 * self._cap:
-            kept, self._every = [np.concatenate(kept, axis=1)[:, ::2]], 2 * self._every
-        self._kept = kept  # before nothing is pending: another thread may look
-        self._pending, self._waiting = [], 0
+        if partial := int(plain["partial"]):
+            whole = arrays["kept"]
+            self._kept, self._partial = [whole[:, :-partial]], whole[:, -partial:]
+        self._waiting = [from_host(xp, arrays["pending"])] if "pending" in arrays else []

@@ -267,14 +267,15 @@ def test_kept_predictions_are_thinned_alike(monkeypatch):
     options = {"save_draws": False, "predict_at": X, "progress": False}
     hmc = rb.HMC(posterior(), **OPTIONS["fixed"])
     start = hmc.sample(20, chains=2, warmup=5, **options)
-    one = start.prediction.running._kept
+    one = start.prediction.running.kept.mean
     monkeypatch.setattr(running, "_KEPT", 900)  # about 18 draws
     runs = [start, hmc.sample(60, resume=start, **options)]
     assert [run.prediction.running._thin for run in runs] == [1, 4]
-    two = runs[1].prediction.running._kept
+    two = runs[1].prediction.running.kept.mean
     joined = rb.concatenate(runs).prediction
     assert joined.running._thin == 4
-    assert [id(terms) for terms in joined.running._kept] == [id(terms) for terms in one[::4] + two]
+    fourth = one.reshape(20, 2, *one.shape[1:])[::4].reshape(10, *one.shape[1:])
+    assert same(joined.running.kept.mean, np.concatenate([fourth, two]))
     monkeypatch.setattr(running, "_KEPT", 10)  # less than a draw: nothing is kept
     runs[1] = hmc.sample(60, resume=start, **options)
     with pytest.raises(ValueError, match="no draw was kept"):

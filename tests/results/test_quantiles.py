@@ -9,7 +9,7 @@ from scipy import stats
 
 from ribbit.results.mixtures import Normal, StudentT, mixture_quantile
 from ribbit.results.observations import count_quantile, poisson_cdf
-from ribbit.results.quantiles import sorted_quantile
+from ribbit.results.prediction import _sorted_quantile as sorted_quantile
 
 LEVELS = [0.0, 0.01, 0.05, 0.3, 0.5, 0.77, 0.95, 0.999, 1.0]
 

@@ -37,40 +37,29 @@ def watch(
                 break
             sleep(every)
     finally:
-        if found is not None:
-            print(_outcome(found))
+        if isinstance(found, Draws) and len(found) < 4:
+            print("no summary yet: fewer than 4 draws per chain")
+        elif isinstance(found, Draws) and found.positions.size > _LARGE:
+            print("python -m ribbit summary prints the summary of so many draws")
+        elif found is not None:
+            print(found.summary().text)
     if not found.complete and not alive:
         print(f"No process writes {path}. Run the same line again, with store={str(path)!r}.")
 
 
 def snapshot(draws: Draws) -> dict[str, Any]:
     """Return where a run is, as its own progress would show it."""
-    stats, settings, kept = draws.stats, draws.settings, len(draws)
+    stats, settings, seconds = draws.stats, draws.settings, draws.seconds or 0.0
     step = 0 if draws.state is None else draws.state.step
-    warmup, thin, chains = settings["warmup"], settings["thin"], len(settings["chains"])
-    total = step if draws.complete else max(step, warmup + thin * settings["num_draws"])
-    seconds, names = draws.seconds or 0.0, {"acceptance_rate", "step_size", "n_steps"} & {*stats}
-    found = {n: np.mean(stats[n][:, -_RECENT:], axis=1).tolist() for n in names if kept}
-    if kept and "diverging" in stats:
+    total = max(step, settings["warmup"] + settings["thin"] * settings["num_draws"])
+    found = {"title": settings["sampler"], "chains": len(settings["chains"]), "draws": len(draws)}
+    found |= {"phase": "warmup" if step < settings["warmup"] else "sampling", "done": step}
+    found |= {"total": step if draws.complete else total, "elapsed": seconds}
+    found["eta"] = seconds / step * (found["total"] - step) if step else None
+    for name in {"acceptance_rate", "step_size", "n_steps"} & stats.keys() if len(draws) else ():
+        found[name] = np.mean(stats[name][:, -_RECENT:], axis=1).tolist()
+    if len(draws) and "diverging" in stats:
         found["diverging"] = np.sum(divergences(stats), axis=1).tolist()
-    return found | {
-        "title": settings["sampler"],
-        "phase": "warmup" if step < warmup else "sampling",
-        "done": step,
-        "total": total,
-        "chains": chains,
-        "draws": kept,
-        "elapsed": seconds,
-        "eta": seconds / step * (total - step) if step else None,
-        # Of the draws alone: what warmup took is not kept by default.
-        "gradients_per_second": sum(found.get("n_steps", ())) * thin * step / (seconds or np.inf),
-    }
-
-
-def _outcome(found: Any) -> str:
-    """Return the summary of the draws so far, if that does not take long."""
-    if isinstance(found, Draws) and len(found) < 4:
-        return "no summary yet: fewer than 4 draws per chain"
-    if isinstance(found, Draws) and found.positions.size > _LARGE:
-        return "python -m ribbit summary prints the summary of so many draws"
-    return str(found.summary().text)
+    # Of the draws alone: what warmup took is not kept by default.
+    each = sum(found.get("n_steps", ())) * settings["thin"]
+    return found | {"gradients_per_second": each * step / seconds if seconds else 0.0}

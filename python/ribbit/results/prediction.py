@@ -15,7 +15,6 @@ from ribbit._arrays.namespace import from_host, host_dtype, is_array, namespace,
 from ribbit.errors import DTypeError, KindError, MissingError, ShapeError
 from ribbit.protocols import Array, Predictive, PredictiveTerms
 from ribbit.results import lazy, observations
-from ribbit.results.quantiles import probabilities, sorted_quantile
 from ribbit.results.running import (
     ARRAYS,
     LogMeanExp,
@@ -210,7 +209,7 @@ class Prediction:
         interval : lower and upper quantile.
         """
         name = "Prediction.quantile"
-        levels, single = probabilities(name, q, ends=False)
+        levels, single = _probabilities(name, q, ends=False)
         result = self._quantiles(name, levels.tolist(), noise=True)
         return result[0, ...] if single else result
 
@@ -262,7 +261,7 @@ class Prediction:
             For q out of range, or without draws.
         """
         name = "Prediction.credible_quantile"
-        levels, single = probabilities(name, q, ends=True)
+        levels, single = _probabilities(name, q, ends=True)
         result = self._quantiles(name, levels.tolist(), noise=False)
         return result[0, ...] if single else result
 
@@ -599,7 +598,7 @@ class Prediction:
             for low in range(0, count, part):
                 values = terms.values[:, low : min(low + part, count), :]
                 values = xp.permute_dims(xp.astype(values, xp.float64), (1, 2, 0))
-                found.append(sorted_quantile(xp, xp.sort(values, axis=-1), levels))
+                found.append(_sorted_quantile(xp, xp.sort(values, axis=-1), levels))
             return xp.concat(found, axis=1)
 
         return self._shaped(self._by_rows(of_rows, axis=1))
@@ -623,6 +622,29 @@ class Prediction:
             result.append(function(xp, terms, slice(low, high)))
             del terms  # free them before the next block
         return xp.concat(result, axis=axis)
+
+
+def _probabilities(function: str, q: object, *, ends: bool) -> tuple[npt.NDArray[np.float64], bool]:
+    """Return q as (Q,) float64 and whether it was one number; `ends` lets 0 and 1 in."""
+    raw = checks.numeric(function, "q", q)
+    if raw.ndim > 1 or raw.size == 0:
+        raise ValueError(f"[{function}] expected q as a number or (Q,), got shape {raw.shape}")
+    array = raw.astype(np.float64)
+    good = (array >= 0.0) & (array <= 1.0) if ends else (array > 0.0) & (array < 1.0)
+    interval = "[0, 1]" if ends else "(0, 1)"
+    checks.all_true(function, f"q in {interval}", "q", array, good)
+    return np.atleast_1d(array), array.ndim == 0
+
+
+def _sorted_quantile(xp: Any, values: Array, q: Sequence[float]) -> Array:
+    """Return quantiles (Q, ...) of ascending values (..., S), linear as NumPy's default."""
+    result = []
+    for p in q:
+        place = float(p) * (values.shape[-1] - 1)
+        low = int(place)
+        below, above = values[..., low], values[..., min(low + 1, values.shape[-1] - 1)]
+        result.append(below + (above - below) * (place - low))
+    return xp.stack(result, axis=0)
 
 
 def _ends(function: str, coverage: float) -> list[float]:

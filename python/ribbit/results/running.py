@@ -7,13 +7,12 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from ribbit._arrays import checks, overrides
 from ribbit._arrays.namespace import (
-    errstate,
     from_host,
     host_dtype,
     is_array,
@@ -54,15 +53,6 @@ _BLOCK, _AT_ONCE = 1 << 20, 1 << 22
 # Arrays of Moments that a file holds.
 _FLOATS = ("float32", "float64")
 _MOMENTS = ("first", "sum", "squares", "noise", "entropy")
-
-
-class _Guard(Protocol):
-    """What :class:`ribbit.interrupt.InterruptGuard` offers here."""
-
-    foreign: bool
-
-    def begin_foreign(self) -> None:
-        """See there."""
 
 
 class Moments:
@@ -178,51 +168,54 @@ def _added(xp: Any, total: Array, values: Array) -> Array:
 
 
 class LogMeanExp:
-    """Running log of the mean over draws of exp(log density), per row."""
+    """Running log of the mean over draws of exp(log density), per row, on the host."""
 
     def __init__(self) -> None:
         self.count = 0
-        self._top: Array = None  # largest so far, (N,)
-        self._sum: Array = None  # of exp(value - top)
+        self._top: Any = None  # largest so far, (N,)
+        self._sum: Any = None  # of exp(value - top), draw by draw
 
     def add(self, values: Array) -> None:
         """Take S more draws, (S, N)."""
-        xp = namespace(values)
-        for s in range(values.shape[0]):
-            value = xp.astype(values[s, ...], xp.float64)
-            if self.count == 0:
-                self._top, self._sum = value, xp.ones_like(value)
-            else:
-                top = xp.where(value > self._top, value, self._top)
-                # -inf against -inf: no mass either way
-                safe = xp.where(xp.isfinite(top), top, 0.0)
-                self._sum = self._sum * xp.exp(self._top - safe) + xp.exp(value - safe)
-                self._top = top
-            self.count += 1
+        rows = to_host(values).astype(np.float64)
+        self.count += len(rows)
+        if self._top is None:
+            self._top, self._sum, rows = rows[0], np.ones_like(rows[0]), rows[1:]
+        tops = np.fmax.accumulate(np.concatenate([self._top[None], rows]))
+        safe = _finite(tops[1:])
+        factors, terms = np.exp(tops[:-1] - safe), np.exp(rows - safe)
+        # A new largest value of any row rescales the sum; the draws up to the next one add up.
+        starts = np.flatnonzero((factors != 1.0).any(axis=1)).tolist()
+        for low, high in itertools.pairwise([0, *starts, len(rows)]):
+            if low < high:
+                self._sum = _added(np, self._sum * factors[low], terms[low:high])
+        self._top = tops[-1]
 
     def joined(self, other: LogMeanExp) -> LogMeanExp:
         """Return the statistics of the draws of both."""
         if self.count == 0 or other.count == 0:
             return copy.copy(other if self.count == 0 else self)
-        both, xp = LogMeanExp(), namespace(self._sum)
-        top = xp.where(other._top > self._top, other._top, self._top)
-        safe = xp.where(xp.isfinite(top), top, 0.0)
-        both._sum = self._sum * xp.exp(self._top - safe) + other._sum * xp.exp(other._top - safe)
-        both._top, both.count = top, self.count + other.count
+        both = LogMeanExp()
+        both._top = np.where(other._top > self._top, other._top, self._top)
+        safe = _finite(both._top)
+        both._sum = self._sum * np.exp(self._top - safe) + other._sum * np.exp(other._top - safe)
+        both.count = self.count + other.count
         return both
 
     def mean_over_rows(self, weights: npt.NDArray[np.float64] | None = None) -> float:
         """Mean over rows, by weights (N,) of theirs, of the log of the mean over draws."""
-        xp = namespace(self._sum)
-        with errstate(xp):
-            safe = xp.where(xp.isfinite(self._top), self._top, 0.0)
-            rows = xp.where(
-                self._top == -xp.inf, -xp.inf, safe + xp.log(self._sum) - math.log(self.count)
-            )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rows = _finite(self._top) + np.log(self._sum) - math.log(self.count)
+            rows = np.where(self._top == -np.inf, -np.inf, rows)
             if weights is None:
-                return float(xp.mean(rows))
+                return float(np.mean(rows))
             used = weights > 0  # -inf of a row that does not count is nothing
-            return float(np.average(to_host(rows)[used], weights=weights[used]))
+            return float(np.average(rows[used], weights=weights[used]))
+
+
+def _finite(top: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return what to subtract before exp: -inf against -inf is no mass either way."""
+    return np.where(np.isfinite(top), top, 0.0)
 
 
 class RunningPrediction:
@@ -243,18 +236,19 @@ class RunningPrediction:
             same_rows(function, self.y, self.x)
         self.moments = Moments(target.kind)
         self.density = None if y is None else LogMeanExp()
-        # Every thin-th draw of all chains, (C, N, K); None: no draw is kept.
-        self._kept: list[PredictiveTerms] | None = [] if keep else None
+        # Blocks of every thin-th draw, (D, C, N, K); (D, 1, ...) if chains do not differ.
+        self._kept: list[dict[str, Array]] | None = [] if keep else None  # None: no draw is kept
         self._thin = 1
+        self._noise_df: float | None = None
         self._dim = dim
         self._function = function
         self.shape: tuple[int, ...] = ()  # of what a draw predicts, (N, K)
         self.dtype = ""
 
-    def prepare(self, theta: Array, guard: _Guard) -> None:
+    def prepare(self, theta: Array, guard: Any) -> None:
         """Check the inputs before draws of chains (C, P) come."""
         chains = theta.shape[0]
-        one = self._part(theta[:1, :], slice(0, 1), guard)[0].values
+        one = self.evaluate(theta[:1, :], guard, rows=1)[0].values
         outputs = self.x.shape[0] * math.prod(one.shape[2:])
         self.shape, self.dtype = (self.x.shape[0], *one.shape[2:]), host_dtype(one).name
         # Moments, and what a step of all chains predicts.
@@ -266,33 +260,50 @@ class RunningPrediction:
     @property
     def kept(self) -> PredictiveTerms | None:
         """Predictions of the kept draws (S, N, K), draw by draw; None if no draw was kept."""
-        return join(namespace(self._kept[0].values), self._kept, axis=0) if self._kept else None
+        if not self._kept:
+            return None
+        xp, whole = namespace(self.x), self._every(self._thin)[0]
+        chains = max(array.shape[1] for array in whole.values())
+        terms: dict[str, Any] = {
+            name: array[0, ...]
+            if array.shape[1] < chains
+            else xp.reshape(array, (-1, *array.shape[2:]))
+            for name, array in whole.items()
+        }
+        return PredictiveTerms(**terms, binary=self.moments._binary, noise_df=self._noise_df)
 
-    def _keep(self, terms: PredictiveTerms, before: int) -> None:
-        """Keep a draw, with `before` draws of each chain before it, if it is its turn and fits."""
+    def _keep(self, terms: PredictiveTerms, before: int, draws: int) -> None:
+        """Keep the draws whose turn it is, after `before` draws of each chain."""
         if self._kept is None:
             return
-        arrays = [getattr(terms, name) for name in ARRAYS]
-        size = sum(math.prod(a.shape) * host_dtype(a).itemsize for a in arrays if a is not None)
+        xp, count, block, size = namespace(terms.values), terms.values.shape[0], {}, 0
+        for name in ARRAYS:
+            if (array := getattr(terms, name)) is not None:
+                chains = count // draws if array.shape[0] == count else 1
+                array = xp.broadcast_to(array, (draws * chains, *array.shape[1:]))
+                block[name] = xp.reshape(array, (draws, chains, *array.shape[1:]))
+                size += math.prod(block[name].shape[1:]) * host_dtype(array).itemsize
         if size > _KEPT:
             self._kept = None
-        elif before % self._thin == 0:
-            if size * (len(self._kept) + 1) > _KEPT:
-                self._kept, self._thin = self._kept[::2], 2 * self._thin
-            if before % self._thin == 0:
-                self._kept.append(terms)
+            return
+        thin = self._thin
+        while -(-(before + draws) // thin) * size > _KEPT:
+            thin *= 2
+        if thin > self._thin:
+            self._kept, self._thin = self._every(thin), thin
+        first = -before % thin
+        if first < draws:
+            part = {name: array[first::thin, ...] for name, array in block.items()}
+            self._kept.append({n: xp.asarray(array, copy=True) for n, array in part.items()})
+            self._noise_df = terms.noise_df
 
-    def _part(self, theta: Array, rows: slice, guard: _Guard) -> _Batch:
-        """Predictions of weights (C, P) at some rows, and the log density of y."""
-        x = self.x[rows, ...]
-        guard.begin_foreign()
-        try:
-            terms = self.predictive.predictive(theta, x)
-            if self.y is None:
-                return terms, None
-            return terms, self.predictive.log_likelihood(theta, x, self.y[rows, ...])
-        finally:
-            guard.foreign = False
+    def _every(self, thin: int) -> list[dict[str, Array]]:
+        """Return every thin-th draw of the run in one block, in arrays that hold no others."""
+        xp, step = namespace(self.x), thin // self._thin
+        if not self._kept:
+            return []
+        whole = {n: xp.concat([b[n] for b in self._kept], axis=0) for n in self._kept[0]}
+        return [{n: xp.asarray(a[::step, ...], copy=step > 1) for n, a in whole.items()}]
 
     def room(self, chains: int) -> int:
         """Return the draws of so many chains to predict with at once.
@@ -303,23 +314,28 @@ class RunningPrediction:
             return 1
         return max(1, _AT_ONCE // (8 * chains * math.prod(self.shape)))
 
-    def evaluate(self, theta: Array, guard: _Guard) -> _Batch:
-        """Predictions of weights (S, P): nothing is counted yet."""
-        size, block = self.x.shape[0], max(32, _CALL // (self._dim * theta.shape[0]))
-        rows = [slice(low, min(low + block, size)) for low in range(0, size, block)]
-        parts = [self._part(theta, some, guard) for some in rows]
-        xp, densities = namespace(theta), [density for _, density in parts]
-        terms = join(xp, [terms for terms, _ in parts])
-        return terms, None if self.y is None else xp.concat(densities, axis=1)
+    def evaluate(self, theta: Array, guard: Any, rows: int | None = None) -> _Batch:
+        """Predictions of weights (S, P), at the first `rows` inputs: nothing is counted yet."""
+        size, block = rows or self.x.shape[0], max(32, _CALL // (self._dim * theta.shape[0]))
+        parts, densities = [], []
+        guard.begin_foreign()
+        try:
+            for low in range(0, size, block):
+                some = slice(low, min(low + block, size))
+                parts.append(self.predictive.predictive(theta, self.x[some, ...]))
+                if self.y is not None:
+                    given = theta, self.x[some, ...], self.y[some, ...]
+                    densities.append(self.predictive.log_likelihood(*given))
+        finally:
+            guard.foreign = False
+        xp = namespace(theta)
+        return join(xp, parts), xp.concat(densities, axis=1) if densities else None
 
     def add(self, batch: _Batch, chains: int) -> None:
         """Count what :meth:`evaluate` returned of draws of all chains, draw after draw."""
         terms, density = batch
-        before, draws = self.moments.count // chains, terms.values.shape[0] // chains
+        self._keep(terms, self.moments.count // chains, terms.values.shape[0] // chains)
         self.moments.add(terms)
-        for k in range(draws if self._kept is not None else 0):
-            if (before + k) % self._thin == 0:
-                self._keep(_draws_of(terms, slice(k * chains, (k + 1) * chains)), before + k)
         if self.density is not None and density is not None:
             self.density.add(density)
 
@@ -337,16 +353,16 @@ class RunningPrediction:
         both.moments, both.density = self.moments.joined(other.moments), None
         if self.density is not None and other.density is not None:
             both.density = self.density.joined(other.density)
-        both._thin = max(self._thin, other._thin)  # both are powers of two
-        both._kept = None
-        if self._kept is not None and other._kept is not None:
-            one = self._kept[:: both._thin // self._thin]
-            two = other._kept[:: both._thin // other._thin]
-            if axis == "draws":
-                both._kept = one + two
-            elif len(one) == len(two):
-                pairs = zip(one, two, strict=True)
-                both._kept = [join(namespace(self.x), [a, b], axis=0) for a, b in pairs]
+        both._thin = thin = max(self._thin, other._thin)  # both are powers of two
+        if self._kept is None or other._kept is None:
+            both._kept = None
+            return both
+        both._kept = self._every(thin) + other._every(thin)
+        if axis == "chains" and len(both._kept) == 2:
+            xp, (one, two) = namespace(self.x), map(_of_each_chain, both._kept)
+            same = all(one[name].shape[0] == two[name].shape[0] for name in one)
+            whole = {name: xp.concat([one[name], two[name]], axis=1) for name in one if same}
+            both._kept = [whole] if same else None
         return both
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -359,10 +375,8 @@ class RunningPrediction:
             plain["density"] = density.count
             arrays |= {"density/top": density._top, "density/sum": density._sum}
         if self._kept:
-            plain["kept"] = {"thin": self._thin, "noise_df": self._kept[0].noise_df}
-            for name in ARRAYS:
-                own = [getattr(terms, name) for terms in self._kept]
-                arrays[f"kept/{name}"] = None if own[0] is None else namespace(own[0]).stack(own)
+            plain["kept"] = {"thin": self._thin, "noise_df": self._noise_df}
+            arrays |= {f"kept/{name}": a for name, a in self._every(self._thin)[0].items()}
         return plain, {name: array for name, array in arrays.items() if array is not None}
 
     @staticmethod
@@ -380,34 +394,28 @@ class RunningPrediction:
         """Go on from :meth:`pack`, in place of a fresh start; ValueError as in `unpack`."""
         _check_packed(self.predictive.kind, plain, arrays)
         xp, moments = namespace(self.x), self.moments
-        arrays = {name: from_host(xp, value) for name, value in arrays.items()}
+        given, arrays = arrays, {name: from_host(xp, value) for name, value in arrays.items()}
         moments.count, moments._binary = int(plain["count"]), bool(plain["binary"])
         for name in _MOMENTS:
             setattr(moments, f"_{name}", arrays.get(name))
         if "density" in plain:
             self.density = LogMeanExp()
             self.density.count = int(plain["density"])
-            self.density._top = arrays.get("density/top")
-            self.density._sum = arrays.get("density/sum")
+            tops, sums = (given.get(f"density/{name}") for name in ("top", "sum"))
+            self.density._top, self.density._sum = tops, sums
         if "kept" in plain:
             own = {name: arrays[f"kept/{name}"] for name in ARRAYS if f"kept/{name}" in arrays}
-            common = {"binary": moments._binary, "noise_df": plain["kept"]["noise_df"]}
-            self._thin = int(plain["kept"]["thin"])
-            self._kept = [
-                PredictiveTerms(**{name: array[i, ...] for name, array in own.items()}, **common)
-                for i in range(next(iter(own.values())).shape[0])
-            ]
+            self._kept, self._thin = [own], int(plain["kept"]["thin"])
+            self._noise_df = plain["kept"]["noise_df"]
 
 
-def _draws_of(terms: PredictiveTerms, draws: slice) -> PredictiveTerms:
-    """Return some draws of the terms (S, ...), in arrays that hold no others."""
-    found = {name: getattr(terms, name) for name in ARRAYS}
-    own: dict[str, Any] = {}
-    for name, array in found.items():
-        if array is not None:
-            part = array if array.shape[0] == 1 else array[draws, ...]
-            own[name] = namespace(array).asarray(part, copy=True)
-    return dataclasses.replace(terms, **own)
+def _of_each_chain(block: dict[str, Array]) -> dict[str, Array]:
+    """Return arrays (D, C, ...) of a block with those that all chains share, (D, 1, ...)."""
+    chains = max(array.shape[1] for array in block.values())
+    return {
+        name: namespace(array).broadcast_to(array, (array.shape[0], chains, *array.shape[2:]))
+        for name, array in block.items()
+    }
 
 
 def _check_packed(kind: str, plain: dict[str, Any], arrays: dict[str, Array]) -> None:

@@ -48,7 +48,11 @@ def small_target():
 def test_counts_and_phases(monkeypatch):
     clock = Clock(monkeypatch)
     seen = []
-    with Progress(seen.append, total=10, chains=2, warmup=4, thin=2, title="HMC") as bar:
+
+    def draws(done):
+        return max(0, done - 4) // 2
+
+    with Progress(seen.append, total=10, chains=2, warmup=4, draws=draws) as bar:
         for i in range(10):
             clock.now += 1.0
             warm = i < 4
@@ -81,6 +85,10 @@ def test_counts_and_phases(monkeypatch):
 def test_rate_limit(monkeypatch):
     clock = Clock(monkeypatch)
     seen = []
+
+    def draws(done):
+        return max(0, done - 4) // 2
+
     with Progress(seen.append, total=1000, chains=2) as bar:
         for i in range(1000):
             clock.now += 0.01
@@ -209,7 +217,7 @@ def test_lines_in_a_terminal_without_rich(monkeypatch):
 
 def test_many_chains_are_summed_up():
     console = pytest.importorskip("rich.console")
-    bar = Progress(None, total=10, chains=40, warmup=0, thin=1, title="HMC")
+    bar = Progress(None, total=10, chains=40)
     bar.update(1, stats(40, diverging=True))
     snapshot = bar.snapshot()
     out = console.Console(file=io.StringIO(), width=120)
@@ -261,6 +269,62 @@ def test_only_a_run_that_ends_early_has_stopped():
     whole = hmc.sample(5, warmup=0, progress=seen.append)
     assert whole.complete
     assert "stopped" not in seen[-1]
+
+
+def last(sampler, count, **options):
+    """The last dict of a run, and its draws."""
+    seen = []
+    draws = sampler.sample(count, progress=seen.append, **options)
+    return {key: seen[-1][key] for key in ("done", "total", "warmup", "draws")}, draws
+
+
+@pytest.mark.filterwarnings("ignore::ribbit.errors.RibbitWarning")
+def test_counts_of_resumed_runs(tmp_path):
+    """With resume= a run of its own begins; the same call with store= is the same run."""
+    hmc = HMC(small_target(), step_size=1e-3, num_leapfrog_steps=2)
+    found, draws = last(hmc, 5, warmup=4, thin=3)
+    assert found == {"done": 19, "total": 19, "warmup": 4, "draws": 5}
+    found, draws = last(hmc, 2, thin=4, resume=draws)  # draws at steps 16 and 20 after warmup
+    assert found == {"done": 5, "total": 5, "warmup": 0, "draws": 2}
+    options = {"warmup": 4, "thin": 3, "store": tmp_path / "run"}
+    found, draws = last(hmc, 10**6, max_seconds=0.2, **options)
+    assert found["draws"] == len(draws)
+    assert found["total"] == 3_000_004
+    again, more = last(hmc, 10**6, max_seconds=0.2, **options)
+    assert again["draws"] == len(more) > len(draws)
+    assert again["done"] == more.state.step > found["done"]
+    assert (again["total"], again["warmup"]) == (3_000_004, 4)
+
+
+def test_counts_of_a_cyclical_schedule(monkeypatch):
+    """Its draws come at the end of each cycle of 80 steps."""
+    schedule = rb.schedules.cyclical(4, 80, draws_per_cycle=3)
+    sgld = rb.SGLD(small_target(), step_size=1e-4, schedule=schedule, batch_size=10)
+    for name in ("_INTERVAL", "_COST_FACTOR"):
+        monkeypatch.setattr(progress, name, 0.0)
+    monkeypatch.setattr("ribbit.run._SECONDS", 0.0)
+    seen = []
+    first = sgld.sample(5, warmup=0, chains=2, progress=seen.append)
+    begun = first.state.step
+    sgld.sample(7, resume=first, progress=seen.append)
+    places = [80 * cycle + place for cycle in range(4) for place in (67, 74, 80)]
+    assert begun == places[4] == 154
+    assert len(seen) > 8
+    for snapshot in seen:
+        low = begun if snapshot["total"] == 320 - begun else 0
+        assert snapshot["total"] in (begun, 320 - begun)
+        assert snapshot["draws"] == sum(low < step <= low + snapshot["done"] for step in places)
+
+
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
+def test_the_total_of_a_run_with_a_rule_follows_what_it_finds():
+    seen = []
+    hmc = HMC(small_target(), step_size=0.02, num_leapfrog_steps=3)
+    rule = rb.Converged(rhat=1.05, ess=40)
+    draws = hmc.sample(until=rule, max_draws=3_000, warmup=30, progress=seen.append)
+    assert seen[-1]["done"] == seen[-1]["total"] == 30 + len(draws)
+    for snapshot in seen[:-1]:
+        assert snapshot["done"] < snapshot["total"] <= 3_030 or snapshot["done"] == seen[-1]["done"]
 
 
 def test_fits_call_their_rate_by_its_name(monkeypatch):

@@ -1,5 +1,6 @@
 """sample(until=...): where it stops, that its draws are those of any run, and what it says."""
 
+import dataclasses
 import math
 import time
 
@@ -11,11 +12,12 @@ from ribbit.errors import ConvergenceWarning
 from ribbit.run import Run
 from ribbit.samplers import HMC
 from ribbit.sinks import Memory
-from ribbit.until import Watch
+from ribbit.until import ConvergenceMonitor
 from tests.support.targets import Gaussian, Line, equal, same
 
 X = np.linspace(-1.0, 1.0, 40)[:, None]
 RULE = rb.Converged(rhat=1.05, ess=150)
+SDS = [1.0, 2.0, 0.3]
 
 
 def network(**options):
@@ -138,6 +140,39 @@ def test_the_number_of_draws_hangs_on_no_clock_nor_threads():
         for progress in (False, lambda s: time.sleep(0.01)):
             draws = hmc.sample(until=RULE, max_draws=4_000, warmup=50, progress=progress)
             found.add((len(draws), draws.positions.tobytes()))
+    assert len(found) == 1
+
+
+class Rounds(Line):
+    """Predictions that show with how many others each of them was computed."""
+
+    def predictive(self, theta, x):
+        terms = super().predictive(theta, x)
+        return dataclasses.replace(terms, mean=terms.mean + 1e-9 * len(theta))
+
+
+@pytest.mark.filterwarnings("ignore::ribbit.errors.RibbitWarning")  # of calls without time
+@pytest.mark.parametrize("target", [network, lambda: Rounds(SDS)], ids=["core", "Python"])
+@pytest.mark.parametrize("batch", [None, 50], ids=["whole batches", "50 draws"])
+def test_the_length_of_calls_changes_nothing(target, batch, monkeypatch, tmp_path):
+    """Neither the draws, nor what is monitored, nor a run that stops and resumes in between."""
+    if batch is not None:
+        monkeypatch.setattr("ribbit.until._BATCH", batch * 4 * 8 * 3)
+    core = target is network
+    steps = {"step_size": 0.02, "num_leapfrog_steps": 20} if core else {"step_size": 0.3}
+    hmc = HMC(target(), **{"num_leapfrog_steps": 5, **steps})
+    rule = rb.Converged(rhat=1.05, ess=150, at=None if core else np.eye(3))
+    options = {"until": rule, "max_draws": 4_000, "warmup": 20, "seed": 2, "progress": False}
+    found = set()
+    for seconds in (0.0, 0.001, 0.01, 0.1):
+        monkeypatch.setattr("ribbit.run._SECONDS", seconds)
+        draws = hmc.sample(**options)
+        assert draws.settings["stopped"]["reason"] == "converged"
+        found.add((len(draws), draws.positions.tobytes(), draws.monitored.tobytes()))
+    for _ in range(3):  # a call that ends by the clock has a check of its own
+        hmc.sample(**options, store=tmp_path / "run", max_seconds=0.01)
+    draws = hmc.sample(**options, store=tmp_path / "run")
+    found.add((len(draws), np.array(draws.positions).tobytes(), draws.monitored.tobytes()))
     assert len(found) == 1
 
 
@@ -293,14 +328,12 @@ def test_no_buffer_of_all_draws():
             position, info = rng.normal(size=(2, 1, 3)), {"lp": rng.normal(size=(2, 1))}
             whole.append(position, info)
             grown.append(position, info)
-            held = sum(positions.nbytes for positions, _ in grown._blocks)
+            held = sum(positions.nbytes for positions in grown._blocks)
             assert held <= 2 * 3 * 8 * max(64 + 64 + 16, 1.25 * (i + 1) + 64)
             if i + 1 in asked:
-                positions, stats = grown.upto(i + 1)
-                assert same(positions, whole.upto(i + 1)[0])
-                assert same(stats["lp"], whole.upto(i + 1)[1]["lp"])
-            if i in (5, 500):
-                assert same(grown.statistics(i + 1)["lp"], whole.upto(i + 1)[1]["lp"])
+                assert same(grown.positions(i + 1), whole.positions(i + 1))
+            if i + 1 in asked or i in (5, 500):
+                assert same(grown.stats(i + 1)["lp"], whole.stats(i + 1)["lp"])
 
 
 def test_memory_that_is_not_there_ends_the_run_with_its_draws(monkeypatch):
@@ -358,16 +391,16 @@ def test_a_look_that_was_cut_short_is_made_up_for(rule, tmp_path, monkeypatch):
             until=rule, max_draws=2_000, warmup=50, chains=2, seed=3, progress=False, store=store
         )
 
-    looks, predict = [], Watch.predict
+    looks, predict = [], ConvergenceMonitor.predict
 
-    def counted(self, guard):
-        if self._pending:
+    def counted(self, guard, **options):
+        if self._waiting:
             looks.append(None)
         if len(looks) == last:
             raise KeyboardInterrupt  # as Ctrl-C does
-        predict(self, guard)
+        predict(self, guard, **options)
 
-    monkeypatch.setattr(Watch, "predict", counted)
+    monkeypatch.setattr(ConvergenceMonitor, "predict", counted)
     last = None
     alone = run(None)
     last = len(looks)

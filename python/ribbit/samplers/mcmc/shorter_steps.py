@@ -14,7 +14,7 @@ from ribbit._arrays import checks
 from ribbit._arrays.namespace import to_host
 from ribbit.density import Density
 from ribbit.options import check_progress
-from ribbit.progress import Progress, ProgressOption, Report
+from ribbit.progress import Progress, ProgressOption
 from ribbit.results.discretization_bias import DiscretizationBias
 from ribbit.results.draws import Draws
 from ribbit.results.state import MicrocanonicalState
@@ -105,15 +105,13 @@ def discretization_bias(
         chains=len(state.chains),
         title="MCLMC discretization bias",
     )
-    report = Report(reporter, on_host=density.xp is np)
     with reporter:
         shorter = dataclasses.replace(state, step_size=state.step_size / _SHORTER)
-        short = terms_along(moves, shorter, own_steps, _SHORTER, report.update)
+        short = terms_along(moves, shorter, own_steps, _SHORTER, reporter.update)
         # after every step: some integrators go there and back where steps are longer than a turn
         own = terms_along(
-            moves, state, own_steps, 1, lambda done, info: report.update(num_steps + done, info)
+            moves, state, own_steps, 1, lambda done, info: reporter.update(num_steps + done, info)
         )
-        report.flush()
     spread = short.terms.std(axis=1)
     floor = 1e-12 * np.abs(short.terms).max(axis=1)
     return DiscretizationBias(
