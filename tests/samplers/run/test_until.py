@@ -8,7 +8,7 @@ import pytest
 
 import ribbit as rb
 from ribbit.errors import ConvergenceWarning
-from ribbit.run import Run
+from ribbit.sample import Run
 from ribbit.samplers import HMC
 from ribbit.sinks import Memory
 from ribbit.until import Watch
@@ -338,9 +338,9 @@ def test_max_seconds_counts_from_the_call():
 def test_time_is_left_for_the_end(monkeypatch):
     """The seam for a last flush: the loop ends so much earlier."""
 
-    def complete(self, *given, run=Run.complete):
+    def complete(self, run=Run.complete):
         self.reserve = lambda: 1e6
-        return run(self, *given)
+        return run(self)
 
     monkeypatch.setattr(Run, "complete", complete)
     hmc = HMC(Gaussian([1.0]), step_size=0.1, num_leapfrog_steps=2)

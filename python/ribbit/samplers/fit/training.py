@@ -17,17 +17,17 @@ from ribbit._arrays.threads import Interrupted
 from ribbit._arrays.warning import warn
 from ribbit.adapter import CallSize
 from ribbit.density import Density
-from ribbit.distributed.ranks import Together
+from ribbit.distributed.ranks import RankAgreement
 from ribbit.errors import DTypeError, FitWarning, NonFiniteError, ShapeError
 from ribbit.executor import Elsewhere
-from ribbit.interrupt import InterruptGuard, carrying, way_on
-from ribbit.options import check_progress, starts
-from ribbit.progress import Progress, ProgressOption
+from ribbit.interrupt import InterruptGuard, carrying, how_to_resume
+from ribbit.progress import Progress, ProgressOption, check_progress
 from ribbit.protocols import Array
 from ribbit.results import archive
 from ribbit.results.outcome import History
 from ribbit.results.state import StochasticState, placed
 from ribbit.results.summary import NOT
+from ribbit.sample import starts
 from ribbit.samplers.fit.stored import FitStore, FollowedFit, fit_store
 from ribbit.samplers.sgmcmc.stepper import Stepper
 from ribbit.schedules import Schedule
@@ -105,7 +105,7 @@ def epochs_of(
 
 @contextlib.contextmanager
 def fitting(
-    function: str, ranks: Together, store: Any, request: dict[str, Any]
+    function: str, ranks: RankAgreement, store: Any, request: dict[str, Any]
 ) -> Iterator[FitStore | FollowedFit | None]:
     """Return the folder of a fit's checkpoints, once all ranks have asked for the same fit.
 
@@ -180,7 +180,7 @@ def train(
     fit: Callable[[StochasticState], Any],
     likelihood_alone: bool = False,
     collect: Collection | None = None,
-    ranks: Together,
+    ranks: RankAgreement,
     store: FitStore | FollowedFit | None = None,
     executor: Any = None,
 ) -> tuple[StochasticState, bool, History]:
@@ -209,7 +209,7 @@ def train(
     collect : Collection, optional
         Keeps the weights at the ends of the epochs that follow `epochs`; its stepper makes their
         steps.
-    ranks : Together
+    ranks : RankAgreement
         On which the fit is made.
     store : FitStore or FollowedFit, optional
         Where checkpoints go, and where the fit goes on.
@@ -394,7 +394,7 @@ def run_epochs(
     store: FitStore | FollowedFit | None = None,
     packed: Callable[[], tuple[Any, dict[str, Any]]],
     ahead: bool = False,
-    ranks: Together,
+    ranks: RankAgreement,
     place: Callable[[], Array],
 ) -> bool:
     """Make the steps of some epochs, in calls that Ctrl-C and the display wait for.
@@ -428,7 +428,7 @@ def run_epochs(
     packed : function
     ahead : bool
         Steps are made before they are asked for: one call takes what there is.
-    ranks : Together
+    ranks : RankAgreement
         Of a group each makes the same calls, as many steps as rank 0 says; it alone writes.
     place : function
         Where the fit is: what must be the same on every rank.
@@ -450,7 +450,7 @@ def run_epochs(
         return fit(), f"{(step - first) // batches} of {epochs} epochs"
 
     with (
-        carrying(function, "fit", done, way_on(written)),
+        carrying(function, "fit", done, how_to_resume(written)),
         Progress(progress, total=end - begun, chains=members, title=title, fit=True) as reporter,
         contextlib.nullcontext() if written is None else written.finishing_with(packed),
     ):
@@ -479,7 +479,7 @@ def run_epochs(
         if step < end:
             warn(
                 f"[{function}] interrupted after {done()[1]}; returning the fit so far "
-                f"({way_on(written) or 'continue with resume=fit'})",
+                f"({how_to_resume(written) or 'continue with resume=fit'})",
             )
     return step == end
 

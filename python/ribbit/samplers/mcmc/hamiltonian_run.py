@@ -26,7 +26,7 @@ __all__ = ["advance_together", "goes_together"]
 
 def goes_together(density: Density, tuning: Tuning, step_size_jitter: float) -> bool:
     """Return whether the target makes runs, and knows all that changes between transitions."""
-    return density.has_native_run and not tuning.adapts_mass and step_size_jitter == 0.0
+    return density.run is not None and not tuning.adapts_mass and step_size_jitter == 0.0
 
 
 def advance_together(
@@ -58,12 +58,13 @@ def advance_together(
     count = int(stops[-1]) - state.step
     dual = None if state.adaptation is None else state.adaptation.dual
     rule = tuning.rule(state.warmup)
-    position, terms, grad, step_size, reals, counts, flags, sums, made, told = density.native_run(
+    position, terms, grad, step_size, reals, counts, flags, sums, made, told = density.call(
+        density.run,
+        guard,
         np.ascontiguousarray(state.position),
         np.ascontiguousarray(state.grad),
         np.ascontiguousarray(state.terms),
         None if state.inverse_mass is None else np.ascontiguousarray(state.inverse_mass),
-        guard=guard,
         seed=state.seed,
         step=state.step,
         chains=state.chains,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ribbit import options
 from ribbit._arrays import checks, random_numbers, transitions
 from ribbit._arrays.namespace import errstate, from_host, to_host
 from ribbit.density import Density, total
@@ -124,8 +123,7 @@ class HMC(Sampler):
         max_num_leapfrog_steps: int | None = None,
         divergence_threshold: float = 1000.0,
     ) -> None:
-        density = Density(target, function="HMC")
-        options.no_dropout("HMC", target)
+        density = Density(target, function="HMC", dropout=False)
         super().__init__(density)
         self._step_size_jitter = checks.fraction(
             "HMC", "step_size_jitter", step_size_jitter, zero=True
@@ -322,8 +320,10 @@ class HMC(Sampler):
                 1.0 - self._step_size_jitter + 2.0 * self._step_size_jitter * u[:, 0]
             )
         num_steps, capped = self._tuning.steps_of(state)
-        if self._density.has_native_transition:
-            drawn = self._density.native_transition(
+        if self._density.transition is not None:
+            drawn = self._density.call(
+                self._density.transition,
+                guard,
                 state.position,
                 state.grad,
                 state.terms,
@@ -334,7 +334,6 @@ class HMC(Sampler):
                 step=state.step,
                 chains=state.chains,
                 divergence_threshold=self._threshold,
-                guard=guard,
             )
         else:
             drawn = self._draw(state, step_size, num_steps, guard)
@@ -431,8 +430,7 @@ class HMC(Sampler):
         ):
             return state  # `step` again and again: nothing has changed
         density = self._density
-        options.same_kind(function, density, state.position)
-        options.same_target(function, density, state.target)
+        density.check_state(function, state)
         changes: dict[str, Any] = {}
         if state not in self._evaluated:
             # Of another sampler, or from a file. On the same target the same bits come out.

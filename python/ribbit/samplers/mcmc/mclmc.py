@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit import options
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import errstate, to_host
 from ribbit.density import Density, total
@@ -131,8 +130,7 @@ class MCLMC(Sampler):
         batch_size: None = None,
     ) -> None:
         name = "MCLMC"
-        density = Density(target, function=name)
-        options.no_dropout(name, target)
+        density = Density(target, function=name, dropout=False)
         super().__init__(density)
         if density.dim < 2:
             raise ValueError(
@@ -436,8 +434,7 @@ class MCLMC(Sampler):
     ) -> MicrocanonicalState:
         """Check that a state is of this target, and evaluate it where this sampler has not."""
         density, xp = self._density, self._density.xp
-        options.same_kind(function, density, state.position)
-        options.same_target(function, density, state.target)
+        density.check_state(function, state)
         changes: dict[str, Any] = {"target": density.fingerprint}
         if state not in self._evaluated:
             # Of another sampler, or from a file. On the same target the same bits come out.

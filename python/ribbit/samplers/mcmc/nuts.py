@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ribbit import options
 from ribbit._arrays import checks, random_numbers
 from ribbit._arrays.namespace import errstate, from_host, to_host
 from ribbit.density import Density, total
@@ -124,8 +123,7 @@ class NUTS(Sampler):
         target_accept: float = 0.8,
         divergence_threshold: float = 1000.0,
     ) -> None:
-        density = Density(target, function="NUTS")
-        options.no_dropout("NUTS", target)
+        density = Density(target, function="NUTS", dropout=False)
         super().__init__(density)
         self._depth = checks.integer(
             "NUTS", "max_tree_depth", max_tree_depth, minimum=1, maximum=_DEEPEST
@@ -315,11 +313,10 @@ class NUTS(Sampler):
         )
         if mass is not None:
             momentum = momentum / xp.sqrt(mass)
-        grow: Callable[..., TreeDraw] = (
-            density.native_tree
-            if density.has_native_tree
-            else functools.partial(no_u_turn, density)
-        )
+        if density.tree is None:
+            grow: Callable[..., TreeDraw] = functools.partial(no_u_turn, density, guard=guard)
+        else:
+            grow = functools.partial(density.call, density.tree, guard)
         return grow(
             state.position,
             momentum,
@@ -330,7 +327,6 @@ class NUTS(Sampler):
             inverse_mass=mass,
             max_tree_depth=self._depth_of(state),
             divergence_threshold=self._threshold,
-            guard=guard,
         )
 
     def _depth_of(self, state: State) -> int:
@@ -348,8 +344,7 @@ class NUTS(Sampler):
         if state.step_size is step_size and state.inverse_mass is mass and state in self._evaluated:
             return state  # `step` again and again: nothing has changed
         density = self._density
-        options.same_kind(function, density, state.position)
-        options.same_target(function, density, state.target)
+        density.check_state(function, state)
         changes: dict[str, Any] = {}
         if state not in self._evaluated:
             changes |= evaluate_again(function, density, state, guard)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ribbit import options, schedules
+from ribbit import schedules
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import dtype_in, to_host
 from ribbit.density import Density
@@ -98,9 +98,7 @@ class BAOAB(Stepping, Sampler):
         track_lp: bool = False,
     ) -> None:
         name = "BAOAB"
-        density = Density(target, function=name)
-        options.no_dropout(name, target)
-        options.sums_over_rows(name, target)
+        density = Density(target, function=name, dropout=False, by_rows=True)
         super().__init__(density)
         mass: Any = inverse_mass_matrix
         if isinstance(mass, str):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ribbit import options, schedules
+from ribbit import schedules
 from ribbit._arrays import checks
 from ribbit.density import Density
 from ribbit.sample import Sampler
@@ -70,9 +70,7 @@ class SGHMC(Stepping, Sampler):
         schedule: schedules.Schedule | None = None,
         track_lp: bool = False,
     ) -> None:
-        density = Density(target, function="SGHMC")
-        options.no_dropout("SGHMC", target)
-        options.sums_over_rows("SGHMC", target)
+        density = Density(target, function="SGHMC", dropout=False, by_rows=True)
         super().__init__(density)
         rule = Rule("friction", friction=checks.fraction("SGHMC", "friction", friction))
         self._stepper = Stepper(

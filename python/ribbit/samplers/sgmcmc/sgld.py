@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ribbit import options, schedules
+from ribbit import schedules
 from ribbit._arrays import checks
 from ribbit.density import Density
 from ribbit.sample import Sampler
@@ -74,9 +74,7 @@ class SGLD(Stepping, Sampler):
         schedule: schedules.Schedule | None = None,
         track_lp: bool = False,
     ) -> None:
-        density = Density(target, function="SGLD")
-        options.no_dropout("SGLD", target)
-        options.sums_over_rows("SGLD", target)
+        density = Density(target, function="SGLD", dropout=False, by_rows=True)
         super().__init__(density)
         if preconditioner is not None:
             checks.choice("SGLD", "preconditioner", preconditioner, ("rmsprop",))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
-from ribbit import options, schedules
+from ribbit import schedules
 from ribbit._arrays import checks, overrides, random_numbers
 from ribbit._arrays.batches import Batches
 from ribbit._arrays.namespace import errstate, to_host
@@ -97,8 +97,8 @@ class Stepper:
         self.pilot: Pilot | None = None
         self.schedule = schedules.check(function, schedule)
         self.track_lp = checks.boolean(function, "track_lp", track_lp)
-        self.num_rows = options.num_rows(function, density.target)
-        self.batch_size = options.batch_size(function, batch_size, self.num_rows)
+        self.num_rows = density.num_rows
+        self.batch_size = density.batch_size(batch_size)
         self._native = density.native("advance")
         if self._native is None:
             overrides.needed(function, density.target, "value_and_grad")
@@ -225,8 +225,7 @@ class Stepper:
         """Check that a state fits this target and rule."""
         if not isinstance(state, StochasticState):
             raise TypeError(f"[{function}] expected a StochasticState, got {checks.summary(state)}")
-        options.same_kind(function, self.density, state.position)
-        options.same_target(function, self.density, state.target)
+        self.density.check_state(function, state)
         wants = self.rule.moments
         has = (state.first_moment is not None, state.second_moment is not None)
         if wants != has:
@@ -535,9 +534,6 @@ class Stepping:
 
     def _thin(self, function: str, num_draws: int, thin: int) -> int:
         return self._stepper.thin(function, num_draws, thin)
-
-    def _reports_lp(self) -> bool:
-        return self._stepper.track_lp
 
     def _thinning(self, thin: int) -> Thinning:
         return self._stepper.thinning(thin)
