@@ -86,10 +86,12 @@ class Density:
         # Whether native calls poll an interrupt flag, and take a minibatch for each chain.
         self.interruptible = bool(self.native("interruptible"))
         self.rows_per_chain = bool(self.native("rows_per_chain"))
-        self._native = self.native("leapfrog")
-        self.evaluates_start = hasattr(self._native, "evaluates_start")
-        self._counts = hasattr(self._native, "counts_steps")
-        fused = hasattr(self._native, "in_transitions")
+        self._native = native = self.native("leapfrog")
+        self.evaluates_start = hasattr(native, "evaluates_start")
+        self._counts = hasattr(native, "counts_steps")
+        fused = hasattr(native, "in_transitions")
+        if self.xp is np and _stands_for(native):
+            self._native = native.__self__._leapfrog  # without checks of arrays that are ours
         # `protocols.NativeTransition.hamiltonian` and `NativeTree.no_u_turn`, for `call`; or None.
         self.transition = self.native("hamiltonian") if fused else None
         self.tree = self.native("no_u_turn")
@@ -103,6 +105,7 @@ class Density:
         # wrapper has their attributes, and is no such method.
         self.run = self.native("_hamiltonian_run") if all(map(_stands_for, parts)) else None
         self._identified = overrides.followed(target, "fingerprint")
+        self._referenced = overrides.followed(target, "precision_reference")
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Its library is a module, which cannot be pickled; all follows from the target.
@@ -110,7 +113,7 @@ class Density:
 
     @property
     def fingerprint(self) -> dict[str, str] | None:
-        """What the target says it is, part by part; None if it says nothing."""
+        """The parts by which the target identifies itself; None if it has none."""
         found = getattr(self.target, "fingerprint", None) if self._identified else None
         return found if isinstance(found, dict) else None
 
@@ -184,6 +187,11 @@ class Density:
                 f"[{function}] expected a state of this target, got one with another "
                 f"{', '.join(other)}: to start from where it ended give init=state.position"
             )
+
+    @property
+    def precision_reference(self) -> Any:
+        """The same target with gradients in float32, if its own are less accurate."""
+        return getattr(self.target, "precision_reference", None) if self._referenced else None
 
     def identify(self, guard: InterruptGuard | None) -> dict[str, str] | None:
         """Return the fingerprint. The first time all rows are read, and Ctrl-C ends that."""
@@ -398,7 +406,7 @@ def _take(xp: ModuleType, rows: npt.NDArray[np.intp], *arrays: Array) -> list[Ar
 
 
 def total(terms: Array) -> Array:
-    """Sum (C, M) over M, (C,), in one fixed order whatever C is."""
+    """Sum (C, M) over M, (C,), in the same order for every C."""
     value = terms[:, 0]
     for m in range(1, terms.shape[1]):
         value = value + terms[:, m]

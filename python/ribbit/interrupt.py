@@ -94,7 +94,7 @@ class InterruptGuard:
 
 @contextlib.contextmanager
 def foreign(guard: Any) -> Iterator[None]:
-    """Run code that does not poll the flag of a guard (None: there is none)."""
+    """Run code that does not poll the flag of a guard, if there is one."""
     if guard is None:
         yield
         return

@@ -13,7 +13,18 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 import numpy as np
 
@@ -42,7 +53,13 @@ from ribbit.results.draws import Draws
 from ribbit.results.outcome import superchains_of, unconverged
 from ribbit.results.prediction import Prediction
 from ribbit.results.running import RunningPrediction
-from ribbit.results.state import AnyState, StochasticState, placed
+from ribbit.results.state import (
+    AnyState,
+    MicrocanonicalState,
+    State,
+    StochasticState,
+    placed,
+)
 from ribbit.sinks import Memory, Sink
 from ribbit.store import Opened, Store, folder_opened
 from ribbit.stored import Followed, Place, RunStore
@@ -52,7 +69,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["STARTS", "Run", "Sampler", "starts"]
+__all__ = ["STARTS", "Run", "Sampler", "Stepwise", "starts"]
 
 _DEFAULT_CHAINS = 4
 _SECONDS = 0.1  # of a call of `advance`, between looks at Ctrl-C, the clock and the display
@@ -75,6 +92,9 @@ _PATIENCE = 120.0  # seconds without a warning
 
 # What `init` may be instead of positions, by name; packages above this module fill it.
 STARTS: dict[str, Any] = {}
+
+
+StateT = TypeVar("StateT", State, StochasticState, MicrocanonicalState)
 
 
 class _Call(TypedDict, total=False):
@@ -148,17 +168,17 @@ class Sampler(ABC):
         chains: npt.ArrayLike | None,
         warmup: int,
         guard: InterruptGuard | None,
-    ) -> AnyState:
+    ) -> Any:
         """Start at `position` (C, P)."""
 
     @abstractmethod
-    def _adopt(self, function: str, state: Any, guard: InterruptGuard | None) -> AnyState:
+    def _adopt(self, function: str, state: Any, guard: InterruptGuard | None) -> Any:
         """Check a state and put this sampler's fixed settings into it."""
 
     @abstractmethod
     def _advance(
         self, state: Any, num_steps: int, guard: InterruptGuard | None
-    ) -> tuple[AnyState, dict[str, Array]]:
+    ) -> tuple[Any, dict[str, Array]]:
         """Make steps; a pure function of `state`."""
 
     @property
@@ -172,7 +192,7 @@ class Sampler(ABC):
         stops: npt.NDArray[np.int64],
         kept: npt.NDArray[Any] | None,
         guard: InterruptGuard | None,
-    ) -> tuple[AnyState, dict[str, Array]] | None:
+    ) -> tuple[Any, dict[str, Array]] | None:
         """Make the steps up to the last of `stops` (K,), each the step of a draw after warmup.
 
         Or every step of warmup from the next one on; None of `kept`: no position is. Fills kept
@@ -328,7 +348,8 @@ class Sampler(ABC):
         call.save_warmup = checks.boolean(name, "save_warmup", call.save_warmup)
         if call.max_seconds is not None:
             call.max_seconds = checks.positive(name, "max_seconds", call.max_seconds)
-        call.thin = self._thin(name, call.num_draws, thin)
+        call.thinning = self._thinning(name, thin)
+        call.thin = call.thinning.period
         check_progress(name, call.progress)
         _check_resume(name, call.resume)
         if call.store is not None:
@@ -380,15 +401,11 @@ class Sampler(ABC):
         """Return the step of warmup from which steps cost about what they will; None: unknown."""
         return None
 
-    def _thin(self, function: str, num_draws: int, thin: int) -> int:
-        """Return steps per draw; a schedule may ask for its own."""
-        return thin
-
-    def _thinning(self, thin: int) -> Thinning:
-        """Return which steps give draws."""
+    def _thinning(self, function: str, thin: int) -> Thinning:
+        """Return which steps give draws; a schedule may ask for its own."""
         return Thinning(thin)
 
-    def _check_end(self, function: str, state: Any, num_draws: int, thin: int) -> None:
+    def _check_end(self, function: str, state: Any, num_draws: int, thinning: Thinning) -> None:
         """Raise when a schedule ends before the run that begins at `state`."""
         return None
 
@@ -513,6 +530,76 @@ class Sampler(ABC):
         return start, ids
 
 
+class Stepwise(Sampler, Generic[StateT]):
+    """A sampler with states of one class, and calls that start and advance them."""
+
+    def init(
+        self,
+        position: Array,
+        *,
+        seed: checks.Seed = 0,
+        chains: npt.ArrayLike | None = None,
+        warmup: int = 0,
+    ) -> StateT:
+        """Return a state with the chains at given positions.
+
+        Parameters
+        ----------
+        position : (P,) or (C, P) array
+            Converted to the target's dtype and copied.
+        seed : int, Generator, SeedSequence or None
+            64-bit key of all random numbers, as in :meth:`sample`.
+        chains : (C,) ids, optional
+            Default 0..C-1.
+        warmup : int
+            Steps in which :meth:`step` adapts. HMC and NUTS: at least 1 for a step size of "auto",
+            20 for a mass of "adapt". MCLMC: at least 100, adjusted 20. SGLD's preconditioner moves
+            in them, BAOAB begins with more friction, SGHMC adapts nothing.
+
+        Returns
+        -------
+        State, MicrocanonicalState or StochasticState
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a wrong type or shape, or a position without a finite log density and gradient.
+        """
+        name = f"{type(self).__name__}.init"
+        state: StateT = self._init(name, position, checks.seed(name, seed), chains, warmup, None)
+        return state
+
+    def step(self, state: StateT, *, num_steps: int = 1) -> tuple[StateT, dict[str, Array]]:
+        """Return the state after `num_steps` steps (of HMC and NUTS transitions), and statistics.
+
+        Parameters
+        ----------
+        state : State, MicrocanonicalState or StochasticState
+            Not changed.
+        num_steps : int
+            Steps, not leapfrog steps of a trajectory; at least 1.
+
+        Returns
+        -------
+        state : State, MicrocanonicalState or StochasticState
+        info : dict of (C,) arrays
+            Statistics of the last step, as ``stats`` of :class:`Draws`. MCLMC: "divergences" counts
+            all steps of this call.
+
+        Raises
+        ------
+        NonFiniteError
+            If a parameter of SGLD, SGHMC or BAOAB becomes infinite or NaN; carries the last finite
+            state.
+        """
+        name = f"{type(self).__name__}.step"
+        count = checks.integer(name, "num_steps", num_steps, minimum=1, maximum=2**39)
+        sampler = self._sampler_of(state)
+        found: tuple[StateT, dict[str, Array]]
+        found = sampler._advance(sampler._adopt(name, state, None), count, None)
+        return found
+
+
 class Run:
     """One call of ``sample``: chains, sinks, and how far they are.
 
@@ -569,7 +656,7 @@ class Run:
         self.found = kept.found if kept and begun else sampler._found(state, call.resume)
         self.num_draws, self.running = call.num_draws, call.running
         self.kept = 0 if kept is None else kept.kept
-        sampler._check_end(name, state, self.num_draws - self.kept, call.thin)
+        sampler._check_end(name, state, self.num_draws - self.kept, call.thinning)
         theta = density.completed(state)
         if self.running is not None:  # bad x or y: before any work
             self.running.prepare(theta, guard)
@@ -585,7 +672,7 @@ class Run:
         self.store = kept if isinstance(kept, RunStore) else None
         if self.store is not None and (watched := self.store.watched()) is not None:
             self.watch.restore(*watched, density.xp)
-        self.thinning = sampler._thinning(call.thin)
+        self.thinning: Thinning = call.thinning
         mover: Any = sampler
         if call.executor is not None:
             moved = elsewhere(name, sampler, call.executor, self.thinning, each=call.save_warmup)
@@ -597,12 +684,14 @@ class Run:
         self.reserve: Callable[[], float] = self.store.reserve if self.store else lambda: 0.0
         self.ended = "running"
         self.seconds: float | None = None
-        self.state, self.first = state, state.step
+        self.state: AnyState = state
+        self.first: int = state.step
         # Of a thinned run, diverging transitions since the last draw.
         self._divergences: Any = getattr(state, "divergences", None)
         # Draws lie at fixed step numbers, whatever the step of a resumed state is.
-        self._past, self._before = max(0, state.step - state.warmup), self.kept
-        self._owed = max(0, state.warmup - state.step)
+        self._past: int = max(0, state.step - state.warmup)
+        self._before: int = self.kept
+        self._owed: int = max(0, state.warmup - state.step)
         self.draws: Sink
         self.warmup: Sink | None = None
         self._make_sinks(kept)
@@ -686,7 +775,7 @@ class Run:
             self.warmup = Memory(*like, self._owed, statistics, positions=True)
 
     def complete(self) -> Draws:
-        """Run, and pack what there is; an exception carries that too."""
+        """Run, and pack the draws; an exception carries them too."""
         if here.handle is not None:
             here.handle._take_run(self)
         with carrying(self.name, "draws", self._done, self.resuming):
@@ -812,7 +901,7 @@ class Run:
 
     def _whole_state(self) -> AnyState:
         """Return the state of the run, with the divergences since the last draw."""
-        state = self.state
+        state: AnyState = self.state
         if isinstance(state, StochasticState) or state.divergences is self._divergences:
             return state
         found = None if self._divergences is None else to_host(self._divergences)
@@ -861,7 +950,7 @@ class Run:
         return "interrupted" if self.guard.requested else "max_seconds"
 
     def _finish(self) -> Draws:
-        """Pack what there is, and warn of what is wrong with it."""
+        """Pack the draws, and warn of faults."""
         interrupted, state, draws = self.ended == "interrupted", self.state, self._pack()
         resuming = self.resuming or "continue with resume=draws"
         if interrupted and not self.guard.asked:
@@ -895,7 +984,7 @@ class Run:
         )
 
     def snapshot(self) -> Draws:
-        """Return the draws so far, from another thread while the run goes on."""
+        """Return the draws so far, from another thread during the run."""
         with self.lock:
             running = None if self.running is None else self.running.copy()
             return self._pack(running, self._elapsed())

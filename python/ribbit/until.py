@@ -185,7 +185,7 @@ class Watch:
             if at is None and running is not None and not shown:
                 at = running.x
             self._monitor = Monitor(function, density.target, at, theta)
-            self._counts = self._monitor.values(theta[:1, :])[1]
+            self._counts = self._monitor.counts(theta)
         finally:
             guard.foreign = False
         if rule is not None:
@@ -364,7 +364,7 @@ class Watch:
         try:
             theta = xp.concat(self._pending, axis=1)
             flat = xp.reshape(theta, (-1, theta.shape[2]))
-            values = self._monitor.values(flat)[0].reshape((*theta.shape[:2], -1))
+            values = self._monitor.values(flat).reshape((*theta.shape[:2], -1))
         finally:
             guard.foreign = False
         kept = [*self._kept, values]

@@ -18,8 +18,8 @@ from tests.support.paths import ROOT
 LIST = Path(__file__).with_name("internal_tests.csv")
 KNOWN = set(modules(Path(ribbit.__file__).resolve().parent, "ribbit"))
 # Files of a run at the top of the package are internal, too.
-RUN = "adapter|density|executor|foresight|handle|interrupt|options|parts|progress|run|sample|sinks"
-RUN += "|stored|until|worker|workers"
+RUN = "adapter|density|executor|handle|interrupt|parts|progress|sample|sinks|stored|until|worker"
+RUN += "|workers"
 INTERNAL = re.compile(rf"\bribbit\.(?:(?:samplers|results)\.|(?:{RUN})\b)[\w.]*")
 
 

@@ -10,7 +10,6 @@ import ribbit as rb
 from ribbit import _core, sample
 from ribbit.adapter import CallSize
 from ribbit.errors import RibbitWarning
-from ribbit.samplers.mcmc import hmc
 from ribbit.samplers.mcmc.tuning import Tuning
 from tests.support.targets import same
 
@@ -35,13 +34,13 @@ def posterior(dtype=np.float32, **options):
 @pytest.fixture
 def together(monkeypatch):
     """Make calls of so many transitions, whatever the clock says; the sizes of the calls."""
-    made, inner = [], hmc.advance_together
+    made, inner = [], rb.HMC._advance_several
 
-    def noted(density, tuning, state, stops, kept, **options):
+    def noted(self, state, stops, kept, guard):
         made.append(len(stops))
-        return inner(density, tuning, state, stops, kept, **options)
+        return inner(self, state, stops, kept, guard)
 
-    monkeypatch.setattr(hmc, "advance_together", noted)
+    monkeypatch.setattr(rb.HMC, "_advance_several", noted)
     monkeypatch.setattr(CallSize, "size", lambda self, left: min(left, 7))
     return made
 
@@ -132,14 +131,14 @@ def test_a_call_that_ends_by_the_clock_gives_the_same(case, seconds, thin, toget
     monkeypatch.setattr(CallSize, "size", lambda self, left: min(left, 7 * thin))
     monkeypatch.setattr(rb.HMC, "_call_seconds", seconds)
     together.clear()
-    made, inner = [], hmc.advance_together
+    made, inner = [], rb.HMC._advance_several
 
-    def noted(density, tuning, state, stops, kept, **options):
-        found = inner(density, tuning, state, stops, kept, **options)
+    def noted(self, state, stops, kept, guard):
+        found = inner(self, state, stops, kept, guard)
         made.append((len(stops), found[1]["lp"].shape[1]))
         return found
 
-    monkeypatch.setattr(hmc, "advance_together", noted)
+    monkeypatch.setattr(rb.HMC, "_advance_several", noted)
     equal(sampler.sample(12, thin=thin, **run), single)
     assert any(wanted > 1 for wanted, _ in made)
     if seconds == 0.0:
@@ -361,15 +360,15 @@ def test_ctrl_c_discards_the_call_and_resuming_makes_it_again(together, monkeypa
     sampler = rb.HMC(posterior())
     run = {"warmup": 40, "chains": 2, "seed": 1, "progress": False}
     whole = sampler.sample(30, **run)
-    inner, left = hmc.advance_together, [8]
+    inner, left = rb.HMC._advance_several, [8]
 
-    def interrupted(density, tuning, state, stops, kept, *, guard, **options):
+    def interrupted(self, state, stops, kept, guard):
         left[0] -= 1
         if left[0] == 0:
             guard.flag.set()
-        return inner(density, tuning, state, stops, kept, guard=guard, **options)
+        return inner(self, state, stops, kept, guard)
 
-    monkeypatch.setattr(hmc, "advance_together", interrupted)
+    monkeypatch.setattr(rb.HMC, "_advance_several", interrupted)
     assert together
     with pytest.warns(RibbitWarning, match="interrupted after"):
         part = sampler.sample(30, **run)

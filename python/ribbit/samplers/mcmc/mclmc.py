@@ -16,13 +16,13 @@ from ribbit.protocols import Array
 from ribbit.results.discretization_bias import DiscretizationBias
 from ribbit.results.draws import Draws
 from ribbit.results.state import MicrocanonicalState
-from ribbit.sample import Sampler
+from ribbit.sample import Stepwise
 from ribbit.samplers.mcmc.energy_tuning import STEP_LIMIT, EnergyTuning, variances_of
+from ribbit.samplers.mcmc.hamiltonian import Evaluated
 from ribbit.samplers.mcmc.isokinetic import GRADIENTS, Dynamics
 from ribbit.samplers.mcmc.layer_scales import scales_of
 from ribbit.samplers.mcmc.microcanonical import Adjusted, Unadjusted
 from ribbit.samplers.mcmc.shorter_steps import count_of, discretization_bias, set_by, state_of
-from ribbit.samplers.mcmc.starting import Evaluated
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -33,7 +33,7 @@ __all__ = ["MCLMC"]
 _FINISH = 5_000  # steps of Adam: warmup unlearns what fits too well, but finds no better mode
 
 
-class MCLMC(Sampler):
+class MCLMC(Stepwise[MicrocanonicalState]):
     """Microcanonical Langevin Monte Carlo (Robnik, De Luca, Silverstein and Seljak 2023).
 
     A chain moves at constant speed. Gradients turn its direction, and noise makes the direction
@@ -214,39 +214,6 @@ class MCLMC(Sampler):
             return self._default_warmup
         return max(self._default_warmup, thin * (num_draws or 0))
 
-    def init(
-        self,
-        position: Array,
-        *,
-        seed: checks.Seed = 0,
-        chains: npt.ArrayLike | None = None,
-        warmup: int = 0,
-    ) -> MicrocanonicalState:
-        """Return a state with the chains at given positions.
-
-        Parameters
-        ----------
-        position : (P,) or (C, P) array
-            Converted to the target's dtype and copied.
-        seed : int, Generator, SeedSequence or None
-            64-bit key of all random numbers.
-        chains : (C,) ids, optional
-            Default 0..C-1.
-        warmup : int
-            Steps in which :meth:`step` adapts, at least 100. If adjusted: transitions, at least 20.
-
-        Returns
-        -------
-        MicrocanonicalState
-
-        Raises
-        ------
-        TypeError, ValueError
-            For a wrong type or shape, or a position without a finite log density and gradient.
-        """
-        name = "MCLMC.init"
-        return self._init(name, position, checks.seed(name, seed), chains, warmup, None)
-
     def _init(
         self,
         function: str,
@@ -291,31 +258,6 @@ class MCLMC(Sampler):
             state = dataclasses.replace(state, adaptation=self._adaptation(state))
         self._evaluated.add(state)
         return state
-
-    def step(
-        self, state: MicrocanonicalState, *, num_steps: int = 1
-    ) -> tuple[MicrocanonicalState, dict[str, Array]]:
-        """Return the state after `num_steps` steps (adjusted: transitions), and statistics.
-
-        Parameters
-        ----------
-        state : MicrocanonicalState
-            Not changed.
-        num_steps : int
-            At least 1.
-
-        Returns
-        -------
-        state : MicrocanonicalState
-        info : dict of (C,) arrays
-            Statistics of the last step: lp, energy_error, energy_variance (mean squared error since
-            warmup, divided by P), diverging, n_steps (gradients), step_size, decoherence_length,
-            and divergences (their number in all steps of this call). If adjusted, of the last
-            transition: lp, acceptance_rate, accepted, diverging, energy_error, n_steps, step_size,
-            trajectory_length, capped.
-        """
-        count = checks.integer("MCLMC.step", "num_steps", num_steps, minimum=1, maximum=2**39)
-        return self._advance(self._adopt("MCLMC.step", state, None), count, None)
 
     def discretization_bias(
         self, draws: Draws, *, num_steps: int | None = None, progress: ProgressOption = None

@@ -30,6 +30,7 @@ _PROBE_LAYER = 2
 def warn_of_precision(
     function: str,
     density: Density,
+    reference: Density,
     position: Array,
     tuned: dict[str, Any],
     *,
@@ -38,28 +39,11 @@ def warn_of_precision(
     divergence_threshold: float,
     guard: InterruptGuard | None,
 ) -> None:
-    """Warn where a target's energy errors are not those of its ``precision_reference``.
+    """Warn if the energy errors of a target are not those of its ``precision_reference``.
 
-    Runs short trajectories of both from the same positions and momenta; without a reference,
-    nothing. Those that diverge in the reference say nothing of the precision and are left out.
-
-    Parameters
-    ----------
-    function : str
-        Who asks.
-    density : Density
-    position : (C, P) array
-    tuned : dict
-        step_size, num_steps and inverse_mass of the run.
-    seed, chains
-        Address of the momenta.
-    divergence_threshold : float
-    guard : InterruptGuard or None
+    Both make short trajectories from the same positions and momenta. Those that diverge in the
+    reference say nothing of the precision and are left out.
     """
-    other = density.native("precision_reference")
-    if other is None:
-        return
-    reference = Density(other, function=function)
     repeats = -(-_TRAJECTORIES // chains.shape[0])
     found = np.array(
         [

@@ -9,7 +9,6 @@ from ribbit._arrays import checks
 from ribbit._arrays.namespace import dtype_in, to_host
 from ribbit.density import Density
 from ribbit.protocols import Array
-from ribbit.sample import Sampler
 from ribbit.samplers.mcmc.options import inverse_mass
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.step_pilot import StepPilot
@@ -22,7 +21,7 @@ __all__ = ["BAOAB"]
 _COOLING = 15.0
 
 
-class BAOAB(Stepping, Sampler):
+class BAOAB(Stepping):
     """Kinetic Langevin dynamics with symmetric minibatches.
 
     Positions theta move along velocities u, which gradients kick and noise refreshes. A step of

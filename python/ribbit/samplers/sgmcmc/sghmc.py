@@ -7,7 +7,6 @@ from typing import Any
 from ribbit import schedules
 from ribbit._arrays import checks
 from ribbit.density import Density
-from ribbit.sample import Sampler
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.step_pilot import StepPilot
 from ribbit.samplers.sgmcmc.stepper import Stepper, Stepping
@@ -15,7 +14,7 @@ from ribbit.samplers.sgmcmc.stepper import Stepper, Stepping
 __all__ = ["SGHMC"]
 
 
-class SGHMC(Stepping, Sampler):
+class SGHMC(Stepping):
     """Stochastic gradient Hamiltonian Monte Carlo in its friction form (Chen et al. 2014, eq. 15).
 
     Every step is v = (1 - a) v + eps g + sqrt(2 a eps) xi; theta += v. Here g is the gradient of

@@ -7,7 +7,6 @@ from typing import Any
 from ribbit import schedules
 from ribbit._arrays import checks
 from ribbit.density import Density
-from ribbit.sample import Sampler
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.step_pilot import StepPilot
 from ribbit.samplers.sgmcmc.stepper import Stepper, Stepping
@@ -15,7 +14,7 @@ from ribbit.samplers.sgmcmc.stepper import Stepper, Stepping
 __all__ = ["SGLD"]
 
 
-class SGLD(Stepping, Sampler):
+class SGLD(Stepping):
     """Stochastic gradient Langevin dynamics (Welling and Teh 2011, eq. 4).
 
     Every step is theta += (eps/2) g + sqrt(eps) xi, with the gradient g of the log density

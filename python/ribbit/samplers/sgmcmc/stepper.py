@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -26,6 +25,7 @@ from ribbit.interrupt import InterruptGuard
 from ribbit.protocols import Array
 from ribbit.results.draws import Draws
 from ribbit.results.state import StochasticState
+from ribbit.sample import Stepwise
 from ribbit.samplers.sgmcmc.python_steps import python_steps
 from ribbit.samplers.sgmcmc.rule import Rule
 
@@ -117,29 +117,25 @@ class Stepper:
     def _batches(self) -> Batches:
         return Batches(self.num_rows, self.batch_size, self.rule.kind == "kinetic")
 
-    def thin(self, function: str, num_draws: int, thin: int) -> int:
-        """Return steps per draw: whole cycles of a cyclical schedule, one unless told more."""
-        if self.schedule.kind != "cyclical":
-            return thin
-        cycle = self.schedule.num_steps
+    def thinning(self, function: str, thin: int) -> Thinning:
+        """Return which steps give draws: whole cycles of a cyclical schedule, one by default."""
+        schedule = self.schedule
+        if schedule.kind != "cyclical":
+            return Thinning(thin)
+        cycle = schedule.num_steps
         steps = cycle if thin == 1 else thin
         if steps % cycle:
             raise ValueError(
                 f"[{function}] expected thin as a multiple of {cycle}, the steps of a cycle, "
                 f"got {thin}"
             )
-        return steps
+        return Thinning(steps, schedule.draws_per_cycle, schedule.gap)
 
-    def thinning(self, thin: int) -> Thinning:
-        """Return which steps give draws: several of a cycle, where the schedule says so."""
-        if self.schedule.kind != "cyclical":
-            return Thinning(thin)
-        return Thinning(thin, self.schedule.draws_per_cycle, self.schedule.gap)
-
-    def check_end(self, function: str, state: StochasticState, num_draws: int, thin: int) -> None:
+    def check_end(
+        self, function: str, state: StochasticState, num_draws: int, thinning: Thinning
+    ) -> None:
         """Raise when a cyclical schedule ends before the run, warn when a cosine has ended."""
-        schedule, begin = self.schedule, max(0, state.step - state.warmup)
-        thinning = self.thinning(thin)
+        schedule, begin, thin = self.schedule, max(0, state.step - state.warmup), thinning.period
         end = thinning.step(thinning.count(begin) + num_draws)  # steps after warmup
         if schedule.kind == "cyclical" and end > schedule.num_cycles * schedule.num_steps:
             raise ValueError(
@@ -437,75 +433,12 @@ def _finite(
         )
 
 
-class Stepping:
-    """Base class, next to `Sampler`, for samplers whose steps a `Stepper` makes."""
+class Stepping(Stepwise[StochasticState]):
+    """Base class of the samplers whose steps a `Stepper` makes."""
 
     _statistics: ClassVar[dict[str, str]] = {"lp": "float64", "step_size": "float64"}
 
-    settings: dict[str, Any]
     _stepper: Stepper
-    _start_arrays: Callable[..., tuple[Array, npt.NDArray[np.uint32]]]
-
-    def init(
-        self,
-        position: Array,
-        *,
-        seed: checks.Seed = 0,
-        chains: npt.ArrayLike | None = None,
-        warmup: int = 0,
-    ) -> StochasticState:
-        """Start chains at given positions.
-
-        Parameters
-        ----------
-        position : (P,) or (C, P) array
-            Converted to the target's dtype and copied.
-        seed : int, Generator, SeedSequence or None
-            As in :meth:`sample`.
-        chains : (C,) ids, optional
-            Ids of the chains, default 0..C-1.
-        warmup : int
-            Steps of warmup. SGLD's preconditioner moves in them, BAOAB begins with more friction,
-            SGHMC adapts nothing.
-
-        Returns
-        -------
-        StochasticState
-
-        Raises
-        ------
-        TypeError, ValueError
-            For a wrong kind or shape, and for a position without a finite log density and gradient.
-        """
-        name = f"{type(self).__name__}.init"
-        return self._init(name, position, checks.seed(name, seed), chains, warmup, None)
-
-    def step(
-        self, state: StochasticState, *, num_steps: int = 1
-    ) -> tuple[StochasticState, dict[str, Array]]:
-        """Return the state after `num_steps` steps, and statistics.
-
-        Parameters
-        ----------
-        state : StochasticState
-            Not changed.
-        num_steps : int
-            At least 1.
-
-        Returns
-        -------
-        state : StochasticState
-        info : dict of (C,) arrays
-            lp and step_size of the last step.
-
-        Raises
-        ------
-        NonFiniteError
-            If a parameter becomes infinite or NaN; carries the last finite state.
-        """
-        name = f"{type(self).__name__}.step"
-        count = checks.integer(name, "num_steps", num_steps, minimum=1, maximum=2**39)
-        return self._stepper.advance(self._stepper.adopt(name, state), count, None)
 
     def _init(
         self,
@@ -532,14 +465,11 @@ class Stepping:
         report = before or pilot.report(state.seed, float(state.step_size[0]))
         return {} if report is None else {"pilot": report}
 
-    def _thin(self, function: str, num_draws: int, thin: int) -> int:
-        return self._stepper.thin(function, num_draws, thin)
+    def _thinning(self, function: str, thin: int) -> Thinning:
+        return self._stepper.thinning(function, thin)
 
-    def _thinning(self, thin: int) -> Thinning:
-        return self._stepper.thinning(thin)
-
-    def _check_end(self, function: str, state: Any, num_draws: int, thin: int) -> None:
-        self._stepper.check_end(function, state, num_draws, thin)
+    def _check_end(self, function: str, state: Any, num_draws: int, thinning: Thinning) -> None:
+        self._stepper.check_end(function, state, num_draws, thinning)
 
     def _adopt(self, function: str, state: Any, guard: InterruptGuard | None) -> StochasticState:
         return self._stepper.adopt(function, state)
