@@ -224,6 +224,42 @@ class Density:
             self.undefined = bool(unknown.any() and np.isfinite(theta[unknown]).all(axis=1).any())
         return value, grad
 
+    def evaluate(
+        self,
+        function: str,
+        position: Array,
+        chains: npt.NDArray[np.uint32],
+        guard: InterruptGuard | None,
+        *,
+        resumed: bool = False,
+    ) -> tuple[Array, Array, Array]:
+        """Return terms, gradient and log density (C,) where chains start; ValueError if not finite.
+
+        Of a state that is `resumed` only the log density must be finite.
+        """
+        where = "the state's positions" if resumed else "the initial positions"
+
+        def check(what: str, array: Array) -> None:
+            values = to_host(array)
+            good = np.isfinite(values)
+            if not good.all():
+                chain, *parameter = np.unravel_index(int(np.argmin(good)), values.shape)
+                raise ValueError(
+                    f"[{function}] expected a finite {what} at {where}, got "
+                    f"{values[(chain, *parameter)]} for chain {chains[chain]}"
+                    f"{''.join(f', parameter {p}' for p in parameter)}"
+                )
+
+        if not resumed:
+            check("position", position)
+        terms, grad = self.terms_and_grad(position, guard)
+        with errstate(self.xp):
+            logdensity = total(terms)
+        check("log density", logdensity)
+        if not resumed:
+            check("gradient", grad)
+        return terms, grad, logdensity
+
     def on_batch(
         self, theta: Array, rows: npt.NDArray[np.int64], guard: InterruptGuard | None = None
     ) -> tuple[Array, Array]:

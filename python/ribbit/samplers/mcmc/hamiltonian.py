@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ribbit._arrays import checks
-from ribbit._arrays.namespace import errstate, to_host
-from ribbit.density import Density, total
+from ribbit.density import Density
 from ribbit.interrupt import InterruptGuard
 from ribbit.protocols import Array
 from ribbit.results.state import State
@@ -67,21 +66,10 @@ class Hamiltonian(Stepwise[State]):
         warmup: int,
         guard: InterruptGuard | None,
     ) -> State:
-        density, xp = self._density, self._density.xp
+        density = self._density
         q, ids = self._start_arrays(function, position, seed, chains, warmup)
         self._check_warmup(function, warmup)
-        _finite(function, "position", ids, q)
-        terms, grad = density.terms_and_grad(q, guard)
-        with errstate(xp):
-            logdensity = total(terms)
-        values = to_host(logdensity)
-        if not np.isfinite(values).all():
-            bad = int(np.argmin(np.isfinite(values)))
-            raise ValueError(
-                f"[{function}] expected a finite log density at the initial positions, "
-                f"got {values[bad]} for chain {ids[bad]}"
-            )
-        _finite(function, "gradient", ids, grad)
+        terms, grad, logdensity = density.evaluate(function, q, ids, guard)
         tuned = self._tuning.start(q, terms, grad, seed, ids, warmup, guard)
         reference = density.precision_reference
         if reference is not None:
@@ -140,14 +128,9 @@ class Hamiltonian(Stepwise[State]):
         changes: dict[str, Any] = {}
         if state not in self._evaluated:
             # Of another sampler, or from a file. On the same target the same bits come out.
-            terms, grad = density.terms_and_grad(state.position, guard)
-            with errstate(density.xp):
-                logdensity = total(terms)
-            if not np.isfinite(to_host(logdensity)).all():
-                raise ValueError(
-                    f"[{function}] expected a finite log density at the state's positions, "
-                    f"got {to_host(logdensity)}"
-                )
+            terms, grad, logdensity = density.evaluate(
+                function, state.position, state.chains, guard, resumed=True
+            )
             changes |= {"terms": terms, "grad": grad, "logdensity": logdensity}
         changes |= {"target": density.fingerprint, **self._tuning.adopt(state)}
         adopted: State = dataclasses.replace(state, **changes)
@@ -186,15 +169,3 @@ class Evaluated:
         arrays, known = (state.terms, state.position, state.grad), self._known.get(id(state.terms))
         kept = self._last if known is None else tuple(one() for one in known)
         return bool(kept) and all(a is b for a, b in zip(arrays, kept, strict=True))
-
-
-def _finite(function: str, what: str, chains: npt.NDArray[np.uint32], array: Array) -> None:
-    """Raise ValueError unless all of a start (C, P) is finite."""
-    values = to_host(array)
-    good = np.isfinite(values)
-    if not good.all():
-        chain, parameter = np.unravel_index(int(np.argmin(good)), values.shape)
-        raise ValueError(
-            f"[{function}] expected a finite initial {what}, got {values[chain, parameter]} for "
-            f"chain {chains[chain]}, parameter {parameter}"
-        )

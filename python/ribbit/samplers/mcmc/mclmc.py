@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit._arrays import checks
-from ribbit._arrays.namespace import errstate, to_host
-from ribbit.density import Density, total
+from ribbit._arrays.namespace import to_host
+from ribbit.density import Density
 from ribbit.interrupt import InterruptGuard
 from ribbit.progress import ProgressOption
 from ribbit.protocols import Array
@@ -223,19 +223,14 @@ class MCLMC(Stepwise[MicrocanonicalState]):
         warmup: int,
         guard: InterruptGuard | None,
     ) -> MicrocanonicalState:
-        density, xp = self._density, self._density.xp
+        density = self._density
         q, ids = self._start_arrays(function, position, seed, chains, warmup)
         least = self._moves.least_warmup
         if self._moves.tuning.adapts and warmup < least:
             found = ("auto", "adapt", "layers", "inputs")
             names = ", ".join(f"{k}={v!r}" for k, v in self.settings.items() if v in found)
             raise ValueError(f"[{function}] expected warmup >= {least} for {names}, got {warmup}")
-        _finite(function, "position", ids, to_host(q))
-        terms, grad = density.terms_and_grad(q, guard)
-        with errstate(xp):
-            logdensity = total(terms)
-        _finite(function, "log density", ids, to_host(logdensity)[:, None])
-        _finite(function, "gradient", ids, to_host(grad))
+        terms, grad, logdensity = density.evaluate(function, q, ids, guard)
         zero = np.zeros(len(ids))
         state = MicrocanonicalState(
             position=q,
@@ -375,15 +370,14 @@ class MCLMC(Stepwise[MicrocanonicalState]):
         self, function: str, state: MicrocanonicalState, guard: InterruptGuard | None
     ) -> MicrocanonicalState:
         """Check that a state is of this target, and evaluate it where this sampler has not."""
-        density, xp = self._density, self._density.xp
+        density = self._density
         density.check_state(function, state)
         changes: dict[str, Any] = {"target": density.fingerprint}
         if state not in self._evaluated:
             # Of another sampler, or from a file. On the same target the same bits come out.
-            terms, grad = density.terms_and_grad(state.position, guard)
-            with errstate(xp):
-                logdensity = total(terms)
-            _finite(function, "log density", state.chains, to_host(logdensity)[:, None])
+            terms, grad, logdensity = density.evaluate(
+                function, state.position, state.chains, guard, resumed=True
+            )
             changes |= {"terms": terms, "grad": grad, "logdensity": logdensity}
         return dataclasses.replace(state, **changes)
 
@@ -438,16 +432,3 @@ def _auto(name: str, value: Any, expected: str = "a number or 'auto'") -> float 
             raise ValueError(f"[MCLMC] expected {name} as {expected}, got {checks.summary(value)}")
         return None
     return checks.positive("MCLMC", name, value)
-
-
-def _finite(
-    function: str, what: str, chains: npt.NDArray[np.uint32], values: npt.NDArray[Any]
-) -> None:
-    good = np.isfinite(values)
-    if not good.all():
-        chain, place = np.unravel_index(int(np.argmin(good)), values.shape)
-        parameter = f", parameter {place}" if values.shape[1] > 1 else ""
-        raise ValueError(
-            f"[{function}] expected a finite {what} at the chains' positions, "
-            f"got {values[chain, place]} for chain {chains[chain]}{parameter}"
-        )

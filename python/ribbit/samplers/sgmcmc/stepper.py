@@ -16,7 +16,7 @@ import numpy as np
 from ribbit import schedules
 from ribbit._arrays import checks, overrides, random_numbers
 from ribbit._arrays.batches import Batches
-from ribbit._arrays.namespace import errstate, to_host
+from ribbit._arrays.namespace import errstate
 from ribbit._arrays.warning import warn
 from ribbit.adapter import Thinning
 from ribbit.density import Density, total
@@ -177,12 +177,7 @@ class Stepper:
                     "of unit scale (standardize=True), init=fit, a longer warmup, or HMC; "
                     "draws.summary(x) says whether they have converged",
                 )
-        _finite(function, "position", chains, to_host(position))
-        terms, grad = density.terms_and_grad(position, guard)
-        with errstate(xp):
-            logdensity = total(terms)
-        _finite(function, "log density", chains, to_host(logdensity)[:, None])
-        _finite(function, "gradient", chains, to_host(grad))
+        _, _, logdensity = density.evaluate(function, position, chains, guard)
         first = second = None
         if self.rule.kind == "kinetic" or (self.rule.kind == "friction" and self.rule.noisy):
             # What the velocity is without gradients: standard normal, or to leading order of
@@ -419,18 +414,6 @@ def _moved(
 def _moments(first: bool, second: bool) -> str:
     names = [name for name, there in (("first", first), ("second", second)) if there]
     return f"{' and '.join(names)} moments" if names else "no moments"
-
-
-def _finite(
-    function: str, what: str, chains: npt.NDArray[np.uint32], values: npt.NDArray[Any]
-) -> None:
-    good = np.isfinite(values).all(axis=1)
-    if not good.all():
-        chain = int(np.argmin(good))
-        raise ValueError(
-            f"[{function}] expected a finite {what} at the initial positions, got "
-            f"{values[chain][~np.isfinite(values[chain])][0]} in chain {chains[chain]}"
-        )
 
 
 class Stepping(Stepwise[StochasticState]):
