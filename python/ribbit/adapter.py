@@ -15,7 +15,7 @@ import numpy as np
 
 from ribbit._arrays.namespace import from_host, host_dtype, namespace
 from ribbit._arrays.threads import Interrupted
-from ribbit.distributed.ranks import Together
+from ribbit.distributed.ranks import RankAgreement
 from ribbit.interrupt import InterruptGuard
 from ribbit.protocols import Array
 from ribbit.results.state import AnyState
@@ -33,17 +33,7 @@ Block: TypeAlias = "tuple[Array | None, dict[str, Array]]"
 
 @dataclass(frozen=True)
 class Thinning:
-    """The last `many` steps of every `period`, `gap` apart; steps are counted from 1 after warmup.
-
-    Attributes
-    ----------
-    period : int
-        Steps; with ``many=1`` every period-th step gives a draw.
-    many : int
-        Draws of a period.
-    gap : int
-        Steps between them; ``many * gap <= period``.
-    """
+    """The last `many` steps of every `period`, `gap` apart, give draws; 1 follows warmup."""
 
     period: int
     many: int = 1
@@ -78,11 +68,7 @@ class Thinning:
 
 
 class CallSize:
-    """Number of steps of a call, which grows until a call takes about so many seconds.
-
-    Short enough for Ctrl-C, time limits and the progress display, long enough that the calls cost
-    nothing. Draws do not depend on it.
-    """
+    """Number of steps of a call, which grows until a call takes about so many seconds."""
 
     def __init__(self, seconds: float = 0.1) -> None:
         """Begin with single steps."""
@@ -107,36 +93,18 @@ class CallSize:
 
 
 class LocalChains:
-    """The chains of a sampler in this process.
+    """The chains of a sampler in this process."""
 
-    Attributes
-    ----------
-    state : AnyState
-        State of all chains after the last step.
-    divergences : (C,) int64 array or None
-        Diverging transitions since the last draw, if the run is thinned.
-    told : list
-        Step and statistics, (C,) or (C, K), of every call of the last block.
-    over : bool
-        Whether the ranks of a group have agreed that the time is over.
-    largest : int
-        Draws of a block after warmup, at most.
-    """
+    over = False  # whether the ranks of a group have agreed that the time is over
+    largest = sys.maxsize  # draws of a block after warmup, at most
 
-    over = False
-    largest = sys.maxsize
-
-    def __init__(
-        self,
-        sampler: Any,
-        state: AnyState,
-        thinning: Thinning,
-        *,
-        each: bool,
-    ) -> None:
+    def __init__(self, sampler: Any, state: AnyState, thinning: Thinning, *, each: bool) -> None:
         """Begin at `state`; each: whether every step of warmup is kept."""
-        self.told: list[tuple[int, dict[str, Array]]] = []
-        self.state, self.divergences = state, getattr(state, "divergences", None)
+        self.state = state  # after the last step
+        # Diverging transitions (C,) since the last draw, if the run is thinned.
+        self.divergences: Any = getattr(state, "divergences", None)
+        # Step and statistics, (C,) or (C, K), of every call of the last block.
+        self.calls: list[tuple[int, dict[str, Array]]] = []
         self._sampler, self._thinning, self._each = sampler, thinning, each
         self._counts = thinning.period > 1 and "diverging" in sampler._statistics
         self._size = CallSize(sampler._call_seconds)
@@ -159,34 +127,33 @@ class LocalChains:
     def advance(
         self, most: int, seconds: float, guard: InterruptGuard, stop: int = sys.maxsize
     ) -> Block:
-        """Make at most `most` draws; positions are valid until the next call.
+        """Make at most `most` draws in about `seconds`; positions are valid until the next call.
 
-        Ends after about `seconds`, at step `stop`, at the end of warmup, and at Ctrl-C with the
-        draws until then.
+        Ends at step `stop`, at the end of warmup, and at Ctrl-C with the draws until then.
         """
-        self.told = []
+        self.calls = []
         self.raise_deferred()
         end, warming, blocks = time.perf_counter() + seconds, self.warming_up, list[Block]()
-        begun, done = self.state, (self.state, self.divergences)  # done: after the last call
+        begun, last = self.state, (self.state, self.divergences)
         most = self._most if warming else min(most, self._most, self.largest)
         stop = stop if stop > self.step else sys.maxsize
         try:
-            while most > 0 and not guard.requested:
+            while most > 0 and not guard.flag.is_set():
                 block, whole = self._move(most, guard, stop)
                 if block is not None:
                     blocks.append(block)
                     most -= next(iter(block[1].values())).shape[1]
-                done = self.state, self.divergences
+                last = self.state, self.divergences
                 ended = self.step >= stop or self.warming_up != warming
                 if whole or ended or self.over or time.perf_counter() >= end:
                     break
         except BaseException as error:
-            self.state, self.divergences = done
+            self.state, self.divergences = last
             ours = guard.requested and isinstance(error, (Interrupted, KeyboardInterrupt))
             if not ours and self.state is begun:
                 raise
             self._error = None if ours else error
-        return joined_blocks(blocks)
+        return blocks[0] if len(blocks) == 1 else joined_blocks(blocks)
 
     def raise_deferred(self) -> None:
         """Raise the error that came after the steps of the last block, if there was one."""
@@ -196,60 +163,53 @@ class LocalChains:
 
     def _move(self, most: int, guard: InterruptGuard, stop: int) -> tuple[Block | None, bool]:
         """Make one call: its draws, None if it made none, and whether they use the shared space."""
-        stops = self._stops(most, stop) if self._in_blocks else None
-        if stops is not None:
+        if self._in_blocks and len(stops := self._stops(most, stop)) > 1:
             found = self._several(stops, guard)
             if found is not None:
                 return found, True
             self._in_blocks = False  # a step fails: the draws before it come one by one
-        sampler, state = self._sampler, self.state
+        sampler, state, thinning = self._sampler, self.state, self._thinning
         left = 1
         if sampler._chunked:
-            left = self._thinning.stop(state.step, state.warmup, each=self._each) - state.step
-        count = self._count(min(left, stop - state.step), guard)
+            left = thinning.stop(state.step, state.warmup, each=self._each) - state.step
+            left = min(left, stop - state.step)
+        count = self._count(left, guard)
         if count == 0:
             return None, False
         after, info = sampler._advance(state, count, guard)
         at = after.step - after.warmup
-        keep = at > 0 and self._thinning.count(at) > self._thinning.count(at - 1)
-        position = None
-        if keep or (self._each and at <= 0):
-            position = sampler._density.completed(after, guard)
-        self._size.made(after.step - state.step)
-        self.told.append((after.step, info))
-        info = self._counted(info, after, keep, several=False)
-        self.state = after
-        if position is None and at > 0:
-            return None, False
-        position = None if position is None else position[:, None, :]
-        return (position, {name: values[:, None] for name, values in info.items()}), False
+        keep = thinning.count(at) > thinning.count(at - 1) if at > 0 else self._each
+        position = sampler._density.completed(after, guard)[:, None, :] if keep else None
+        self.calls.append((after.step, info))
+        stats = self._made(after, {name: v[:, None] for name, v in info.items()}, drawn=keep)
+        return ((position, stats) if keep or at <= 0 else None), False
 
     def _count(self, left: int, guard: InterruptGuard) -> int:
         """Return how many of `left` steps the next call makes; 0: none."""
         return self._size.size(left)
 
-    def _stops(self, most: int, stop: int) -> npt.NDArray[np.int64] | None:
-        """Return the steps (K,) that a call with several draws tells of; None: make one."""
+    def _stops(self, most: int, stop: int) -> npt.NDArray[np.int64]:
+        """Return the steps (K,) that a call of several keeps; fewer than two: make single ones."""
         state, thinning = self.state, self._thinning
-        if self.warming_up:
-            left = min(state.warmup - state.step, stop - state.step, self._most)
-            if not self._sampler._several_in_warmup or left < 2:
-                return None
-            size = self._size.size(left)
-            return None if size < 2 else state.step + 1 + np.arange(size)
         at = state.step - state.warmup
+        if at < 0:
+            left = min(-at, stop - state.step, self._most)
+            left = left if self._sampler._several_in_warmup else 0
+            return state.step + 1 + np.arange(self._size.size(left) if left > 1 else 0)
         before = thinning.count(at)
-        if most < 2:
-            return None
-        size = self._size.size(thinning.step(before + most) - at)
-        count = thinning.count(at + size) - before
-        return None if count < 2 else state.warmup + thinning.steps(at, count)
+        size = self._size.size(thinning.step(before + most) - at) if most > 1 else 0
+        return state.warmup + thinning.steps(at, thinning.count(at + size) - before)
 
     def _several(self, stops: npt.NDArray[np.int64], guard: InterruptGuard) -> Block | None:
         """Make the steps up to the last of `stops` in one call; None if a step fails."""
-        before, warming = self.state, self.warming_up
-        kept = None if warming and not self._each else self._room(len(stops))
-        found = self._sampler._advance_several(before, stops, kept, guard)
+        state, kept = self.state, None
+        if self._each or state.step >= state.warmup:  # the next block gets the same memory
+            shape = state.position.shape[0], len(stops), self._sampler._density.full_dim
+            size = int(np.prod(shape))
+            if self._space.size < size:
+                self._space = np.empty(size, self._space.dtype)
+            kept = self._space[:size].reshape(shape)
+        found = self._sampler._advance_several(state, stops, kept, guard)
         if found is None:
             return None
         after, info = found
@@ -257,36 +217,21 @@ class LocalChains:
         count = int(np.searchsorted(stops, after.step, side="right"))
         if kept is not None and count < len(stops):
             kept = np.ascontiguousarray(kept[:, :count])
-        self._size.made(after.step - before.step)
-        self.told.append((after.step, info))
-        info = self._counted(info, after, not warming, several=True)
-        self.state = after
-        return kept, info
+        self.calls.append((after.step, info))
+        return kept, self._made(after, info, drawn=True)
 
-    def _room(self, count: int) -> npt.NDArray[Any]:
-        """Return an array (C, K, P) for so many draws; the next call gets the same memory."""
-        shape = self.state.position.shape[0], count, self._sampler._density.full_dim
-        size = int(np.prod(shape))
-        if self._space.size < size:
-            self._space = np.empty(size, self._space.dtype)
-        return self._space[:size].reshape(shape)
-
-    def _counted(
-        self, info: dict[str, Array], after: AnyState, keep: bool, *, several: bool
-    ) -> dict[str, Array]:
-        """Return the statistics to keep, with all divergences since the draw before."""
-        info = dict(info)
+    def _made(self, after: AnyState, info: dict[str, Array], *, drawn: bool) -> dict[str, Array]:
+        """Take a state, and return the statistics (C, K) to keep: all divergences since a draw."""
+        self._size.made(after.step - self.state.step)
+        self.state, info = after, dict(info)
         found = info.pop("divergences", info.get("diverging"))
-        if not self._counts:
-            return info
-        xp = namespace(found)
-        info["divergences"] = found = xp.astype(found, xp.int64, copy=True)
-        if after.step <= after.warmup:
-            return info
-        if self.divergences is not None:
-            first = found[:, 0] if several else found
-            first += from_host(xp, self.divergences)
-        self.divergences = None if keep else found
+        if self._counts:
+            xp = namespace(found)
+            info["divergences"] = found = xp.astype(found, xp.int64, copy=True)
+            if after.step > after.warmup:
+                if self.divergences is not None:
+                    found[:, 0] += from_host(xp, self.divergences)
+                self.divergences = None if drawn else found[:, 0]
         return info
 
 
@@ -296,7 +241,9 @@ class GroupChains(LocalChains):
     Rank 0 decides how many steps it makes and, by the seconds `left`, whether the time is over.
     """
 
-    def __init__(self, *arguments: Any, ranks: Together, left: Callable[[], float], **options: Any):
+    def __init__(
+        self, *arguments: Any, ranks: RankAgreement, left: Callable[[], float], **options: Any
+    ) -> None:
         super().__init__(*arguments, **options)
         self._ranks, self._left, self._first = ranks, left, self.step
         self._in_blocks, self._most = False, 1
@@ -310,8 +257,8 @@ class GroupChains(LocalChains):
 
 def joined_blocks(blocks: list[Block]) -> Block:
     """Join the draws of several calls."""
-    if len(blocks) < 2:
-        return blocks[0] if blocks else (None, {})
+    if not blocks:
+        return None, {}
     xp = namespace(*blocks[0][1].values())
     stats = {name: xp.concat([block[1][name] for block in blocks], axis=1) for name in blocks[0][1]}
     if blocks[0][0] is None:

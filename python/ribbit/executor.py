@@ -356,7 +356,7 @@ class RemoteChains(LocalChains):
         If a chain leaves the finite numbers in a worker, all chains move here: the error is raised
         with all of them at the step where the first one fails.
         """
-        self.told = []
+        self.calls = []
         if self._failed is None and self._wait(most, guard, stop):
             return self._next()
         if self._failed is None:  # interrupted
@@ -412,7 +412,7 @@ class RemoteChains(LocalChains):
         results = [(one.state, one.found) for one in made]
         self.state, (positions, stats, told) = _mapped(np.concatenate, results)
         self.divergences = getattr(self.state, "divergences", None)
-        self.told = [(self.step, told)]
+        self.calls = [(self.step, told)]
         return positions, stats
 
 
@@ -437,4 +437,4 @@ def _move(
     after: Any = chains.state
     if getattr(after, "divergences", None) is not chains.divergences:
         after = dataclasses.replace(after, divergences=chains.divergences)
-    return after, (positions, stats, stats or chains.told[-1][1])
+    return after, (positions, stats, stats or chains.calls[-1][1])

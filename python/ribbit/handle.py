@@ -15,13 +15,11 @@ from ribbit._arrays import checks
 from ribbit._arrays.warning import warn, warnings_to
 from ribbit.errors import RibbitWarning
 from ribbit.interrupt import here
-from ribbit.options import check_progress
-from ribbit.progress import LINE_SECONDS, format_line, print_line
+from ribbit.progress import LINE_SECONDS, check_progress, format_line, print_line
 from ribbit.results.draws import Draws
 
 if TYPE_CHECKING:
     from ribbit.interrupt import InterruptGuard
-    from ribbit.run import Run
 
 __all__ = ["RunHandle"]
 
@@ -71,7 +69,7 @@ class RunHandle:
         self._name, self._target, self._pid = name, target, os.getpid()
         self._show, self._asked = options["progress"], False
         self._guard: InterruptGuard | None = None
-        self._run: Run | None = None
+        self._run: Any = None  # the Run of sample.py, once it has a start
         self._snapshot: dict[str, Any] = {}
         self._warnings: list[tuple[str, type[RibbitWarning]]] = []
         self._result: Draws | None = None
@@ -142,7 +140,8 @@ class RunHandle:
                 raise RuntimeError(
                     "[RunHandle.draws] the run still finds its start. Ask again later."
                 )
-            return self._run.snapshot()
+            snapshot: Draws = self._run.snapshot()
+            return snapshot
         found = getattr(self._error, "draws", None)
         return found if isinstance(found, Draws) else self._end()
 
@@ -224,7 +223,7 @@ class RunHandle:
             if self._asked:
                 self._ask()
 
-    def _take_run(self, run: Run) -> None:
+    def _take_run(self, run: Any) -> None:
         """Take the run."""
         if self._run is None:
             self._run = run

@@ -1,6 +1,6 @@
 """Ctrl-C during a run, and how an exception carries what was done.
 
-Native code polls a flag; code that is not ours gets an exception.
+Native code polls a flag; other code gets an exception.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any, Self
 from ribbit._arrays.threads import InterruptFlag
 from ribbit.protocols import RowGroup
 
-__all__ = ["InterruptGuard", "carrying", "here", "way_on"]
+__all__ = ["InterruptGuard", "carrying", "foreign", "here", "how_to_resume"]
 
-_INSISTS = 1.0  # seconds after which asking again means: whatever the other ranks do
+_INSISTS = 1.0  # seconds after which a second Ctrl-C does not wait for the other ranks
 
 
 class _Here(threading.local):
@@ -28,40 +28,25 @@ class _Here(threading.local):
 here = _Here()
 
 
-def way_on(store: Any | None) -> str | None:
+def how_to_resume(store: Any | None) -> str | None:
     """Say how to resume a run in a folder; None for one in memory."""
     return None if store is None else f"the same call resumes, with store={str(store.folder)!r}"
 
 
 class InterruptGuard:
-    """Turns Ctrl-C into a request to stop while the ``with`` block runs.
+    """Turns Ctrl-C into a stop request while the ``with`` block runs.
 
-    Installed on the main thread only, and only if Python handles SIGINT (not if it is ignored or
-    handled by C code). The old handler is put back in every case. Elsewhere the guard is inert.
-
-    With a group the request is a wish, which becomes that of all ranks where they next meet. Asked
-    again, a second later, a rank stops waiting for the others: the exception is raised at once.
-
-    Parameters
-    ----------
-    group : RowGroup, optional
-
-    Attributes
-    ----------
-    flag : InterruptFlag
-        Polled by native trajectories.
-    foreign : bool
-        True while code runs that does not poll the flag (a user's callable): only then does the
-        handler raise KeyboardInterrupt, so that bookkeeping is never cut in half.
-    asked : bool
-        Whether a RunHandle has asked the run to stop, which needs no warning.
+    Only the main thread has a handler, and only if Python handles SIGINT. The old one comes back in
+    every case. With a group the request takes effect once all ranks have agreed.
     """
 
     def __init__(self, group: RowGroup | None = None) -> None:
-        self._alone = group is None
-        self.flag = InterruptFlag()
+        self.flag = InterruptFlag()  # native code polls it
+        # Whether code runs that does not poll the flag. Only then does the handler raise
+        # KeyboardInterrupt, so that bookkeeping is never cut in half.
         self.foreign = False
-        self.asked = False
+        self.asked = False  # whether a RunHandle has asked the run to stop, which needs no warning
+        self._alone = group is None
         self._old: Any = None  # the handler before, while ours is installed
         self._asked: float | None = None  # when a group was first asked to stop
 
@@ -108,11 +93,24 @@ class InterruptGuard:
 
 
 @contextlib.contextmanager
+def foreign(guard: Any) -> Iterator[None]:
+    """Run code that does not poll the flag of a guard, if there is one."""
+    if guard is None:
+        yield
+        return
+    guard.begin_foreign()
+    try:
+        yield
+    finally:
+        guard.foreign = False
+
+
+@contextlib.contextmanager
 def carrying(
     function: str,
     attribute: str,
     done: Callable[[], tuple[Any, str]],
-    way_on: str | None = None,
+    resuming: str | None = None,
 ) -> Iterator[None]:
     """Give an exception that leaves the block what was done: as `attribute`, and in a note.
 
@@ -127,6 +125,6 @@ def carrying(
             setattr(error, attribute, value)
             error.add_note(
                 f"[{function}] ended after {words}: they are in `.{attribute}` of this "
-                f"exception ({way_on or f'continue with resume=error.{attribute}'})"
+                f"exception ({resuming or f'continue with resume=error.{attribute}'})"
             )
         raise

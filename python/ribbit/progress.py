@@ -17,12 +17,20 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 
+from ribbit._arrays import checks
 from ribbit._arrays.namespace import namespace, to_host
 from ribbit._arrays.tables import html_table
 from ribbit._arrays.warning import warn
 from ribbit.protocols import Array
 
-__all__ = ["LINE_SECONDS", "Progress", "ProgressOption", "format_line", "print_line"]
+__all__ = [
+    "LINE_SECONDS",
+    "Progress",
+    "ProgressOption",
+    "check_progress",
+    "format_line",
+    "print_line",
+]
 
 ProgressOption: TypeAlias = bool | Callable[[dict[str, Any]], object] | None
 
@@ -34,6 +42,17 @@ _MARKS = 8  # refreshes over which the time left is estimated
 _UNREAD = 256  # steps whose statistics stay in device memory at most
 _SUMMED = ("acceptance_rate", "diverging", "divergences", "n_steps")
 _MAX_ROWS = 16  # chains listed one by one
+
+
+def check_progress(function: str, progress: object) -> None:
+    """Raise TypeError unless `progress` is a bool, None or a function to call."""
+    if isinstance(progress, type) or not (
+        progress is None or isinstance(progress, bool | np.bool_) or callable(progress)
+    ):
+        raise TypeError(
+            f"[{function}] expected progress as bool, callable or None, got "
+            f"{checks.summary(progress)}"
+        )
 
 
 class Progress:

@@ -1,46 +1,99 @@
-"""What all samplers share: the checks around one run, and where chains start."""
+"""One call of ``sample``: its options, where chains start, and the only loop over draws."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
+import math
 import os
+import sys
+import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict, Unpack, overload
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 import numpy as np
 
 from ribbit._arrays import checks, overrides
-from ribbit._arrays.namespace import dtype_in, errstate, from_host, is_array, namespace, to_host
-from ribbit._arrays.threads import Interrupted
-from ribbit.adapter import Thinning
+from ribbit._arrays.namespace import (
+    dtype_in,
+    errstate,
+    from_host,
+    host_dtype,
+    is_array,
+    namespace,
+    to_host,
+)
+from ribbit._arrays.threads import Interrupted, version
+from ribbit._arrays.warning import warn
+from ribbit.adapter import GroupChains, LocalChains, Thinning
 from ribbit.density import Density
-from ribbit.distributed.ranks import together
-from ribbit.errors import DTypeError, ShapeError
+from ribbit.distributed.ranks import RankAgreement, agreement
+from ribbit.errors import ConvergenceWarning, DTypeError, NoiseWarning, RibbitWarning, ShapeError
 from ribbit.handle import RunHandle
-from ribbit.interrupt import InterruptGuard
-from ribbit.options import check_progress, check_resume, same_density, starts
-from ribbit.progress import ProgressOption
+from ribbit.interrupt import InterruptGuard, carrying, foreign, here, how_to_resume
+from ribbit.progress import Progress, ProgressOption, check_progress
 from ribbit.protocols import Array
+from ribbit.results import archive
 from ribbit.results.draws import Draws
-from ribbit.results.outcome import superchains_of
+from ribbit.results.outcome import superchains_of, unconverged
+from ribbit.results.prediction import Prediction
 from ribbit.results.running import RunningPrediction
-from ribbit.results.state import AnyState, placed
-from ribbit.run import Run
-from ribbit.store import Store, folder_opened
+from ribbit.results.state import (
+    AnyState,
+    MicrocanonicalState,
+    State,
+    StochasticState,
+    placed,
+)
+from ribbit.sinks import Memory, Sink
+from ribbit.store import Checkpoint, Folder, Store, folder_opened
 from ribbit.until import Converged, ConvergenceMonitor, counts
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["STARTS", "Sampler"]
+__all__ = ["STARTS", "Run", "Sampler", "Stepwise", "starts"]
 
 _DEFAULT_CHAINS = 4
+_SECONDS = 0.1  # of a call of `advance`, between looks at Ctrl-C, the clock and the display
+_BLOCK = 1 << 14  # parameters that are looked at together
+# Options that decide the draws, so that a folder refuses others; and those of all ranks.
+_DECIDES = (
+    *("num_draws", "warmup", "thin", "chains", "seed", "init", "resume", "predict_at"),
+    *("save_draws", "save_warmup", "until", "first"),
+)
+_ALIKE = (
+    *("seed", "num_draws", "warmup", "thin", "chains", "until", "max_draws"),
+    *("save_draws", "save_warmup", "predict_at", "store"),
+)
+# The runtime forecast: transitions that it is made of, and seconds after which fewer do.
+_FORECAST, _FORECAST_SECONDS = 10, 15.0
+# Leapfrogs of a trajectory, on average. HMC's default length is cut to 1,024, and the mean of ten
+# random lengths has an sd of 190.
+_LONG = 700.0
+_PATIENCE = 120.0  # seconds without a warning
 
-# What `init` may be instead of positions, by name: rooms above this one fill it.
+# What `init` may be instead of positions, by name; packages above this module fill it.
 STARTS: dict[str, Any] = {}
+
+
+StateT = TypeVar("StateT", State, StochasticState, MicrocanonicalState)
 
 
 class _Call(TypedDict, total=False):
@@ -79,7 +132,7 @@ class Sampler(ABC):
     settings: dict[str, Any]
     # Names and dtypes of what `step` reports.
     _statistics: ClassVar[dict[str, str]]
-    # Whether several steps are made in one call where no draw lies between.
+    # Whether several steps are made in one call if no draw lies between.
     _chunked: ClassVar[bool] = True
     # Whether `_advance_several` makes steps of warmup too.
     _several_in_warmup: ClassVar[bool] = False
@@ -87,7 +140,7 @@ class Sampler(ABC):
     _ensemble_finish: int = 0
     # How long a call of several steps takes, about.
     _call_seconds: ClassVar[float] = 0.1
-    # Steps of warmup and per draw where the caller names none.
+    # Steps of warmup and per draw if the caller names none.
     _default_warmup: int = 500
     _default_thin: int = 1
 
@@ -99,12 +152,8 @@ class Sampler(ABC):
         knobs = ", ".join(f"{k}={_short(v)}" for k, v in self.settings.items() if v is not None)
         return f"{type(self).__name__}({type(self._density.target).__name__}, {knobs})"
 
-    @property
-    def _title(self) -> str:
-        return type(self).__name__
-
     def _warmup(self, num_draws: int | None, thin: int) -> int:
-        """Return the steps of warmup where none are given; `num_draws`: before a first look."""
+        """Return the steps of warmup if none are given; `num_draws`: before a first look."""
         return self._default_warmup
 
     @abstractmethod
@@ -116,22 +165,22 @@ class Sampler(ABC):
         chains: npt.ArrayLike | None,
         warmup: int,
         guard: InterruptGuard | None,
-    ) -> AnyState:
+    ) -> Any:
         """Start at `position` (C, P)."""
 
     @abstractmethod
-    def _adopt(self, function: str, state: Any, guard: InterruptGuard | None) -> AnyState:
+    def _adopt(self, function: str, state: Any, guard: InterruptGuard | None) -> Any:
         """Check a state and put this sampler's fixed settings into it."""
 
     @abstractmethod
     def _advance(
         self, state: Any, num_steps: int, guard: InterruptGuard | None
-    ) -> tuple[AnyState, dict[str, Array]]:
+    ) -> tuple[Any, dict[str, Array]]:
         """Make steps; a pure function of `state`."""
 
     @property
     def _several(self) -> bool:
-        """Whether one call makes several draws, with `_advance_several`."""
+        """Whether `_advance_several` makes several draws in one call."""
         return False
 
     def _advance_several(
@@ -140,13 +189,12 @@ class Sampler(ABC):
         stops: npt.NDArray[np.int64],
         kept: npt.NDArray[Any] | None,
         guard: InterruptGuard | None,
-    ) -> tuple[AnyState, dict[str, Array]] | None:
+    ) -> tuple[Any, dict[str, Array]] | None:
         """Make the steps up to the last of `stops` (K,), each the step of a draw after warmup.
 
         Or every step of warmup from the next one on; None of `kept`: no position is. Fills kept
-        (C, K, P); statistics are (C, K). Where the call took long it may have ended at an earlier
-        stop, of fewer columns. None where a step fails, or the sampler does not do that: the run
-        then makes draws one by one.
+        (C, K, P); statistics are (C, K). A call that took long may have ended at an earlier stop,
+        with fewer columns. None if a step fails: the run then makes draws one by one.
         """
         return None
 
@@ -268,177 +316,61 @@ class Sampler(ABC):
         An exception that ends a run after its start, also one from a callable, carries the draws so
         far as its attribute ``draws``; ``resume=error.draws`` continues.
         """
-        call = {key: value for key, value in locals().items() if key not in ("self", "blocking")}
         begin = time.perf_counter()
+        options = {k: v for k, v in locals().items() if k not in ("self", "blocking", "begin")}
         name = f"{type(self).__name__}.sample"
-        call["seed"] = seed = checks.seed(name, seed)  # a Generator advances in this thread
+        options["seed"] = checks.seed(name, seed)  # a Generator advances in this thread
         if not checks.boolean(name, "blocking", blocking):
             handle = RunHandle.__new__(RunHandle)
-            return handle._begin(type(self).__name__, self._density.target, self.sample, call)
-        inner = self._sampler_of(resume)
-        if inner is not self:
-            draws: Draws = inner.sample(**call)
-            return draws
-        with together(name, self._density.group) as ranks:
-            first, num_draws = counts(name, num_draws, until, max_draws)
-            thin = self._default_thin if thin is None else thin
-            thin = checks.integer(name, "thin", thin, minimum=1, maximum=2**32)
-            warmup = self._warmup(first, thin) if warmup is None else warmup
-            save_draws = checks.boolean(name, "save_draws", save_draws)
-            save_warmup = checks.boolean(name, "save_warmup", save_warmup)
-            if max_seconds is not None:
-                max_seconds = checks.positive(name, "max_seconds", max_seconds)
-            thin = self._thin(name, num_draws, thin)
-            check_progress(name, progress)
-            check_resume(name, resume)
-            if store is not None:
-                store = Store.of(name, store)
-                if store.keep == "predictions" and predict_at is None:
+            return handle._begin(type(self).__name__, self._density.target, self.sample, options)
+        sampler, call = self._sampler_of(resume), SimpleNamespace(**options)
+        group = sampler._density.group
+        agreed: Any = contextlib.nullcontext() if group is None else agreement(name, group)
+        with agreed as ranks:  # None in one process
+            sampler._check(name, call)
+            opened: Any = contextlib.nullcontext()
+            if call.store is not None and (ranks is None or ranks.leads):
+                opened = folder_opened(name, call.store)
+            with opened as folder, InterruptGuard(group) as guard, contextlib.ExitStack() as stack:
+                return Run(sampler, name, call, ranks, folder, guard, stack, begin).complete()
+
+    def _check(self, name: str, call: SimpleNamespace) -> None:
+        """Check the options that need no start, and fill in the defaults."""
+        call.first, call.num_draws = counts(name, call.num_draws, call.until, call.max_draws)
+        thin = self._default_thin if call.thin is None else call.thin
+        thin = checks.integer(name, "thin", thin, minimum=1, maximum=2**32)
+        if call.warmup is None:
+            call.warmup = self._warmup(call.first, thin)
+        call.save_draws = checks.boolean(name, "save_draws", call.save_draws)
+        call.save_warmup = checks.boolean(name, "save_warmup", call.save_warmup)
+        if call.max_seconds is not None:
+            call.max_seconds = checks.positive(name, "max_seconds", call.max_seconds)
+        call.thinning = self._thinning(name, thin)
+        call.thin = call.thinning.period
+        check_progress(name, call.progress)
+        _check_resume(name, call.resume)
+        if call.store is not None:
+            call.store = Store.of(name, call.store)
+            if call.store.keep == "predictions" and call.predict_at is None:
+                raise ValueError(f"[{name}] expected predict_at= for keep='predictions', got none")
+            call.save_draws = call.save_draws and call.store.keep == "draws"
+        call.running = None
+        if call.predict_at is not None:
+            x, y = call.predict_at, None
+            if isinstance(x, tuple):
+                if len(x) != 2:
                     raise ValueError(
-                        f"[{name}] expected predict_at= for keep='predictions', got none"
+                        f"[{name}] expected predict_at as x or (x, y), "
+                        f"got a tuple of length {len(x)}"
                     )
-                save_draws = save_draws and store.keep == "draws"
-            running = self._running(name, predict_at, save_draws)
-            origin: dict[str, Any] | None = None
-            with (
-                folder_opened(name, store if ranks.leads else None) as folder,
-                InterruptGuard(ranks.group) as guard,
-                contextlib.ExitStack() as stack,
-            ):
-                ranks.guard = guard
-                self._density.identify(guard)
-                ranks.refuse(
-                    executor=executor,
-                    until_and_store=until is not None and store is not None,
-                    init=isinstance(init, str) or callable(getattr(init, "_fitted", None)),
-                )
-                ranks.alike(
-                    sampler=repr(self),
-                    seed=seed,
-                    num_draws=num_draws,
-                    warmup=warmup,
-                    thin=thin,
-                    chains=np.asarray(chains).tolist(),
-                    until=until,
-                    max_draws=max_draws,
-                    save_draws=save_draws,
-                    save_warmup=save_warmup,
-                    predict_at=predict_at is not None,
-                    store=store is not None,
-                )
-                if not ranks.leads:
-                    progress = False
-                    save_draws = save_draws and store is None
-                    save_warmup = save_warmup and store is None
-                if folder is not None:
-                    request = self._request(
-                        num_draws=num_draws,
-                        warmup=warmup,
-                        thin=thin,
-                        chains=chains,
-                        seed=seed,
-                        init=init,
-                        resume=resume.state if isinstance(resume, Draws) else resume,
-                        predict_at=predict_at,
-                        save_draws=save_draws,
-                        save_warmup=save_warmup,
-                        until=until,
-                        first=first,
-                    )
-                    folder.resume(request)
-                kept = None if store is None else ranks.stored(folder)
-                if kept is not None and kept.begun:
-                    origin = kept.header["origin"]
-                    state = self._adopt(name, placed(self._density.xp, kept.state), guard)
-                elif resume is None:
-                    try:
-                        state, origin = self._start(
-                            name, warmup, chains, seed, init, guard, progress, max_seconds, executor
-                        )
-                    except Interrupted:  # nothing to return yet
-                        raise KeyboardInterrupt from None
-                else:
-                    given = resume.state if isinstance(resume, Draws) else resume
-                    origin = _shared_before(resume)
-                    if given is None:
-                        raise ValueError(
-                            f"[{name}] expected draws of a sampler to resume, got draws of a fit: "
-                            "give them as init"
-                        )
-                    try:
-                        state = self._adopt(name, given, guard)
-                    except Interrupted:
-                        raise KeyboardInterrupt from None
-                    if chains is not None or init is not None:
-                        other = "chains" if init is None else "init"
-                        raise ValueError(
-                            f"[{name}] expected resume without {other}, got both: they come "
-                            "from the state"
-                        )
-                done = 0 if kept is None else kept.num_draws
-                self._check_end(name, state, num_draws - done, thin)
-                if running is not None:  # bad x or y: before any work
-                    theta = self._density.completed(state)
-                    running.prepare(theta, guard)
-                    gathered = None if kept is None else kept.part("prediction")
-                    if gathered is not None:
-                        running.restore(*gathered)
-                watch = ConvergenceMonitor(
-                    name,
-                    until,
-                    self._density,
-                    self._density.completed(state),
-                    first,
-                    num_draws,
-                    running=running,
-                    origin=origin,
-                    guard=guard,
-                )
-                watched = None if kept is None else kept.part("watch")
-                if watched is not None:
-                    plain, arrays = watched
-                    watch.restore(plain, arrays, self._density.xp)
-                thinning = self._thinning(thin)
-                remote = None
-                if executor is not None:
-                    from ribbit.executor import RemoteChains  # not with ribbit: slow to load
-
-                    remote = stack.enter_context(
-                        RemoteChains(name, executor, self, state, thinning, each=save_warmup)
-                    )
-                run = Run(
-                    self,
-                    state,
-                    num_draws,
-                    thinning,
-                    save_draws,
-                    save_warmup,
-                    running,
-                    origin=origin,
-                    found=kept.header["found"]
-                    if kept and kept.begun
-                    else self._found(state, resume),
-                    begin=begin,
-                    watch=watch,
-                    store=kept,
-                    ranks=ranks,
-                    remote=remote,
-                )
-                return run.complete(name, guard, progress, max_seconds)
-
-    def _request(self, **call: Any) -> dict[str, Any]:
-        """Return what decides the draws of a call, to tell it from another one's."""
-        density = self._density
-        return {
-            "sampler": type(self).__name__,
-            "target": density.fingerprint or type(density.target).__name__,
-            "dim": density.dim,
-            "settings": self.settings,
-            **call,
-        }
+                x, y = x
+            target, dim = self._density.target, self._density.full_dim
+            call.running = RunningPrediction(
+                target, x, y, dim=dim, keep=not call.save_draws, function=name
+            )
 
     def _move_marginal(self, target: Any, **options: Any) -> None:
-        """Leave runs to this sampler of ``target.marginal``, where there is one.
+        """Leave runs to this sampler of ``target.marginal``, if there is one.
 
         For samplers with nothing set that depends on which parameters move.
         """
@@ -449,56 +381,41 @@ class Sampler(ABC):
     def _sampler_of(self, resume: Any) -> Self:
         """Return who makes a run: this sampler, or its form for a target's marginal density.
 
-        A state to go on from says itself which of the two it belongs to.
+        A state to resume from says which of the two it belongs to.
         """
         state = resume.state if isinstance(resume, Draws) else resume
         inner: Self | None = self._marginal
-        if inner is None or (state is not None and not same_density(inner._density, state)):
-            return self
-        return inner
+        if inner is None or state is None:
+            return self if inner is None else inner
+        ours, its = inner._density.fingerprint or {}, getattr(state, "target", None) or {}
+        return inner if ours.get("integrated") == its.get("integrated") else self
 
     def _found(self, state: Any, resume: Any) -> dict[str, Any]:
-        """Return settings that a run has beside its sampler's: found when its state was made."""
+        """Return settings that a run has next to its sampler's, found when its state was made."""
         return {}
-
-    def _reports_lp(self) -> bool:
-        """Return whether the statistic lp is one."""
-        return True
 
     def _settled(self, warmup: int) -> int | None:
         """Return the step of warmup from which steps cost about what they will; None: unknown."""
         return None
 
-    def _thin(self, function: str, num_draws: int, thin: int) -> int:
-        """Return steps per draw; a schedule may ask for its own."""
-        return thin
-
-    def _thinning(self, thin: int) -> Thinning:
-        """Return which steps give draws."""
+    def _thinning(self, function: str, thin: int) -> Thinning:
+        """Return which steps give draws; a schedule may ask for its own."""
         return Thinning(thin)
 
-    def _check_end(self, function: str, state: Any, num_draws: int, thin: int) -> None:
+    def _check_end(self, function: str, state: Any, num_draws: int, thinning: Thinning) -> None:
         """Raise when a schedule ends before the run that begins at `state`."""
         return None
 
     def _start(
-        self,
-        name: str,
-        warmup: int,
-        chains: int | Sequence[int] | None,
-        seed: int,
-        init: Array | str | None,
-        guard: InterruptGuard,
-        progress: ProgressOption,
-        max_seconds: float | None,
-        executor: Any,
+        self, name: str, call: SimpleNamespace, guard: InterruptGuard
     ) -> tuple[AnyState, dict[str, Any] | None]:
-        """Return the first state, and how its positions were found where that took a fit."""
+        """Return the first state, and how its positions were found if that took a fit."""
         origin: dict[str, Any] | None = None
-        warmup = checks.integer(name, "warmup", warmup, minimum=0, maximum=2**39)
+        init, seed = call.init, call.seed
+        warmup = checks.integer(name, "warmup", call.warmup, minimum=0, maximum=2**39)
         # Position, gradient, momentum and proposal: before the first of them is made.
         each = 4 * self._density.dim * self._density.dtype.itemsize
-        ids = None if chains is None else checks.chain_ids(name, chains, each=each)
+        ids = None if call.chains is None else checks.chain_ids(name, call.chains, each=each)
         if ids is not None and len(set(ids.tolist())) != ids.size:
             raise ValueError(f"[{name}] expected distinct chain ids, got {ids.tolist()}")
         if isinstance(init, str):
@@ -515,12 +432,11 @@ class Sampler(ABC):
             init = starts(name, init, ids, seed)
         elif callable(getattr(init, "_fitted", None)):
             ids = np.arange(_DEFAULT_CHAINS, dtype=np.uint32) if ids is None else ids
-            target = self._density.target
             by: dict[str, Any] = {"finish": self._ensemble_finish}
-            if executor is not None:
-                by["executor"] = executor
-            place = name, target, ids, seed, guard, progress, max_seconds
-            init, origin = starts(name, init, *place, **by)
+            if call.executor is not None:
+                by["executor"] = call.executor
+            how = ids, seed, guard, call.progress, call.max_seconds
+            init, origin = starts(name, init, name, self._density.target, *how, **by)
         if init is None:
             ids = np.arange(_DEFAULT_CHAINS, dtype=np.uint32) if ids is None else ids
             position = self._target_init(name, seed, ids, guard)
@@ -547,6 +463,7 @@ class Sampler(ABC):
     def _target_init(
         self, name: str, seed: int, ids: npt.NDArray[np.uint32], guard: InterruptGuard
     ) -> Array:
+        """Return the positions at which the target starts these chains."""
         make = getattr(self._density.target, "init", None)
         if make is None:
             raise ValueError(
@@ -554,11 +471,8 @@ class Sampler(ABC):
                 f"got {type(self._density.target).__name__} without it"
             )
         plain = bool((ids == np.arange(ids.shape[0])).all())
-        guard.begin_foreign()
-        try:
+        with foreign(guard):
             return make(seed=seed, chains=ids.shape[0] if plain else ids.tolist())
-        finally:
-            guard.foreign = False
 
     def _position(self, name: str, position: Array, argument: str = "position") -> Array:
         """Copy of a start as (C, P) in the target's dtype."""
@@ -612,29 +526,680 @@ class Sampler(ABC):
             )
         return start, ids
 
-    def _running(
-        self, name: str, predict_at: Array | tuple[Array, Array] | None, save_draws: bool
-    ) -> RunningPrediction | None:
-        if predict_at is None:
+
+class Stepwise(Sampler, Generic[StateT]):
+    """A sampler with states of one class, and calls that start and advance them."""
+
+    def init(
+        self,
+        position: Array,
+        *,
+        seed: checks.Seed = 0,
+        chains: npt.ArrayLike | None = None,
+        warmup: int = 0,
+    ) -> StateT:
+        """Return a state with the chains at given positions.
+
+        Parameters
+        ----------
+        position : (P,) or (C, P) array
+            Converted to the target's dtype and copied.
+        seed : int, Generator, SeedSequence or None
+            64-bit key of all random numbers, as in :meth:`sample`.
+        chains : (C,) ids, optional
+            Default 0..C-1.
+        warmup : int
+            Steps in which :meth:`step` adapts. HMC and NUTS: at least 1 for a step size of "auto",
+            20 for a mass of "adapt". MCLMC: at least 100, adjusted 20. SGLD's preconditioner moves
+            in them, BAOAB begins with more friction, SGHMC adapts nothing.
+
+        Returns
+        -------
+        State, MicrocanonicalState or StochasticState
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a wrong type or shape, or a position without a finite log density and gradient.
+        """
+        name = f"{type(self).__name__}.init"
+        state: StateT = self._init(name, position, checks.seed(name, seed), chains, warmup, None)
+        return state
+
+    def step(self, state: StateT, *, num_steps: int = 1) -> tuple[StateT, dict[str, Array]]:
+        """Return the state after `num_steps` steps (of HMC and NUTS transitions), and statistics.
+
+        Parameters
+        ----------
+        state : State, MicrocanonicalState or StochasticState
+            Not changed.
+        num_steps : int
+            Steps, not leapfrog steps of a trajectory; at least 1.
+
+        Returns
+        -------
+        state : State, MicrocanonicalState or StochasticState
+        info : dict of (C,) arrays
+            Statistics of the last step, as ``stats`` of :class:`Draws`. MCLMC: "divergences" counts
+            all steps of this call.
+
+        Raises
+        ------
+        NonFiniteError
+            If a parameter of SGLD, SGHMC or BAOAB becomes infinite or NaN; carries the last finite
+            state.
+        """
+        name = f"{type(self).__name__}.step"
+        count = checks.integer(name, "num_steps", num_steps, minimum=1, maximum=2**39)
+        sampler = self._sampler_of(state)
+        found: tuple[StateT, dict[str, Array]]
+        found = sampler._advance(sampler._adopt(name, state, None), count, None)
+        return found
+
+
+class Run:
+    """One call of ``sample``: chains, sinks, and how far they are.
+
+    `lock` is held while draws are put down, so that another thread sees draws, statistics and state
+    together. `reserve` returns the seconds of ``max_seconds`` that the end of the run needs, such
+    as a last checkpoint. `ended` is "running", then the reason of ``settings["stopped"]``.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        name: str,
+        call: SimpleNamespace,
+        ranks: RankAgreement | None,
+        folder: Folder | None,
+        guard: InterruptGuard,
+        stack: contextlib.ExitStack,
+        begin: float,
+    ) -> None:
+        """Find the first state and make the sinks, in a call that began at `begin`."""
+        density = sampler._density
+        self.sampler, self.name, self.call, self.guard = sampler, name, call, guard
+        self.ranks, self.begin = ranks, begin
+        if ranks is not None:
+            ranks.guard = guard
+        density.identify(guard)
+        if ranks is not None:
+            self._agree(ranks)
+        if folder is not None:
+            resumed = call.resume.state if isinstance(call.resume, Draws) else call.resume
+            request = {
+                "sampler": type(sampler).__name__,
+                "target": density.fingerprint or type(density.target).__name__,
+                "dim": density.dim,
+                "settings": sampler.settings,
+                **{key: getattr(call, key) for key in _DECIDES},
+                "resume": resumed,
+            }
+            folder.resume(request)
+        kept: Checkpoint | None = folder
+        if call.store is not None and ranks is not None:
+            kept = ranks.stored(folder)
+        begun = kept is not None and kept.begun
+        try:
+            if kept is not None and begun:
+                state = sampler._adopt(name, placed(density.xp, kept.state), guard)
+                self.origin = kept.header["origin"]
+            elif call.resume is None:
+                state, self.origin = sampler._start(name, call, guard)
+            else:
+                state, self.origin = self._resumed()
+        except Interrupted:  # nothing to return yet
+            raise KeyboardInterrupt from None
+        self.found = sampler._found(state, call.resume)
+        if kept is not None and begun:
+            self.found = kept.header["found"]
+        self.num_draws, self.running = call.num_draws, call.running
+        self.kept = 0 if kept is None else kept.num_draws
+        sampler._check_end(name, state, self.num_draws - self.kept, call.thinning)
+        theta = density.completed(state)
+        if self.running is not None:  # bad x or y: before any work
+            self.running.prepare(theta, guard)
+            if kept is not None and (gathered := kept.part("prediction")) is not None:
+                self.running.restore(*gathered)
+        self.watch = ConvergenceMonitor(
+            *(name, call.until, density, theta, call.first, self.num_draws),
+            running=self.running,
+            origin=self.origin,
+            guard=guard,
+        )
+        if kept is not None and (watched := kept.part("watch")) is not None:
+            self.watch.restore(*watched, density.xp)
+        self.thinning: Thinning = call.thinning
+        # Only the rank that writes the folder returns the draws.
+        self.store = folder
+        self.resuming = how_to_resume(folder)
+        if kept is not None and folder is None:
+            self.resuming = "the same call resumes"
+        self.lock = threading.Lock()
+        self.reserve: Callable[[], float] = self.store.reserve if self.store else lambda: 0.0
+        self.ended = "running"
+        self.seconds: float | None = None
+        self.state: AnyState = state
+        # Of a thinned run, diverging transitions since the last draw.
+        self._divergences: Any = getattr(state, "divergences", None)
+        # Draws lie at fixed step numbers, whatever the step of a resumed state is.
+        past = self.thinning.count(max(0, state.step - state.warmup))
+        self._draws_before: int = past - self.kept
+        self.first: int = state.step  # of this run, whose earlier calls filled the folder
+        if begun:
+            self.first = self._step_of(0) if self._draws_before else 0
+        self.draws: Sink
+        self.warmup: Sink | None = None
+        self.predictions: Any = None  # a file of the predictions of each draw
+        self._make_sinks(kept)
+        self.total: int = self._step_of(self.watch.expected_draws) - self.first
+        start = sampler, state, self.thinning
+        self.chains: LocalChains
+        if call.executor is not None:
+            from ribbit.executor import RemoteChains  # not with ribbit: slow to load
+
+            remote = RemoteChains(name, call.executor, *start, each=call.save_warmup)
+            self.chains = stack.enter_context(remote)
+        elif ranks is not None:
+            self.chains = GroupChains(*start, each=call.save_warmup, ranks=ranks, left=self._left)
+        else:
+            self.chains = LocalChains(*start, each=call.save_warmup)
+        if self.running is not None:
+            self.chains.largest = self.running.room(state.position.shape[0])
+
+    def _agree(self, ranks: RankAgreement) -> None:
+        """Refuse what does not go with a group, and calls that are not the same on all ranks."""
+        call, init = self.call, self.call.init
+        ranks.refuse(
+            executor=call.executor,
+            until_and_store=call.until is not None and call.store is not None,
+            init=isinstance(init, str) or callable(getattr(init, "_fitted", None)),
+        )
+        same = {key: getattr(call, key) for key in _ALIKE}
+        same["chains"] = np.asarray(call.chains).tolist()
+        same |= {key: same[key] is not None for key in ("predict_at", "store")}
+        ranks.alike(sampler=repr(self.sampler), **same)
+        if not ranks.leads:
+            call.progress = False
+            call.save_draws = call.save_draws and call.store is None
+            call.save_warmup = call.save_warmup and call.store is None
+
+    def _resumed(self) -> tuple[AnyState, dict[str, Any] | None]:
+        """Return the state to resume from, and which chains shared a start."""
+        call, given, origin = self.call, self.call.resume, None
+        if isinstance(given, Draws):
+            shared = superchains_of(given.settings, given.positions.shape[0])
+            origin = None if shared is None else {"superchains": shared.tolist()}
+            given = given.state
+        if given is None:
+            raise ValueError(
+                f"[{self.name}] expected draws of a sampler to resume, got draws of a fit: "
+                "give them as init"
+            )
+        state = self.sampler._adopt(self.name, given, self.guard)
+        if call.chains is not None or call.init is not None:
+            other = "chains" if call.init is None else "init"
+            raise ValueError(
+                f"[{self.name}] expected resume without {other}, got both: they come from the state"
+            )
+        return state, origin
+
+    def _make_sinks(self, kept: Checkpoint | None) -> None:
+        """Make what takes draws and warmup, after the draws that a folder has."""
+        call, position, dim = self.call, self.state.position, self.sampler._density.full_dim
+        owed = max(0, self.state.warmup - self.state.step)
+        statistics = dict(self.sampler._statistics)
+        if self.thinning.period > 1 and "diverging" in statistics:
+            statistics["divergences"] = "int64"  # the draws do not tell how many diverged
+        if self.store is not None:
+            self.draws, self.warmup, self.predictions = self.store.begin(
+                np.empty((position.shape[0], 0, dim), host_dtype(position)),
+                statistics,
+                positions=call.save_draws,
+                warmup=call.save_warmup and owed > 0,
+                running=self.running,
+            )
+            if not self.store.begun:
+                self.store.checkpoint(self._checkpoint, now=True)
+            return
+        like = position, dim
+        grows = call.until is not None
+        self.draws = Memory(
+            *like, self.num_draws, statistics, positions=call.save_draws, grows=grows
+        )
+        if kept is not None and self.kept:  # another rank has the positions
+            none = np.empty((position.shape[0], self.kept, 0), host_dtype(position))
+            self.draws.append(none, archive.get(kept.arrays, "stats"))
+        if call.save_warmup:
+            self.warmup = Memory(*like, owed, statistics, positions=True)
+
+    def complete(self) -> Draws:
+        """Run, and pack the draws; an exception carries them too."""
+        if here.handle is not None:
+            here.handle._take_run(self)
+        with carrying(self.name, "draws", self._done, self.resuming):
+            if self.store is None:
+                self._loop()
+            else:
+                with self.store.finishing(self._checkpoint):
+                    self._loop()
+            return self._finish()
+
+    def _loop(self) -> None:
+        """Advance until all draws are kept, enough are, Ctrl-C, or the time is over."""
+        sampler, watch, guard, chains = self.sampler, self.watch, self.guard, self.chains
+        warmup = self.state.warmup
+        reporter = Progress(
+            self.call.progress,
+            total=self.total,
+            chains=self.state.position.shape[0],
+            warmup=max(0, warmup - self.first),
+            done=self.state.step - self.first,
+            draws=self._draws_after,
+            title=type(sampler).__name__,
+        )
+        forecast, settled = None, sampler._settled(warmup)
+        if settled is not None and settled >= self.state.step:
+            forecast = _Forecast(self.name, sampler._density, settled, self.first + self.total)
+        with reporter:
+            # Ctrl-C may have ended the last check of the draws in the folder.
+            met = watch.due(self.kept) and self._enough(reporter)
+            met = met or watch.met  # of a folder that is complete
+            while self.kept < self.num_draws and not (guard.requested or met):
+                before, begun = chains.step, time.perf_counter()
+                block = chains.advance(self._most(), min(_SECONDS, self._left()), guard)
+                if not self._put(*block, warming=before < warmup):
+                    break
+                if forecast is not None:
+                    spent = time.perf_counter() - begun
+                    forecast = forecast.after(self.state, before, block[1], spent)
+                met = watch.due(self.kept) and self._enough(reporter)
+                if reporter.wanted:
+                    for step, stats in chains.calls:
+                        reporter.update(step - self.first, stats)
+                if met:
+                    break
+                if self.store is not None:
+                    self.store.checkpoint(self._checkpoint)
+                if chains.over or (self.ranks is None and self._left() <= 0.0):
+                    self._enough(reporter, last=True)
+                    break
+            chains.raise_deferred()
+            reporter.reason = self._why()
+        if not guard.requested:
+            try:
+                watch.predict(guard)
+            except (Interrupted, KeyboardInterrupt):
+                if not guard.requested:
+                    raise
+        self.ended = self._why()
+        self.seconds = self._elapsed()
+
+    def _left(self) -> float:
+        """Return the seconds until `max_seconds`, less the time of a last checkpoint."""
+        if self.call.max_seconds is None:
+            return math.inf
+        spent = time.perf_counter() - self.begin
+        left: float = self.call.max_seconds - self.reserve() - spent
+        return left
+
+    def _most(self) -> int:
+        """Return the draws until the next look, as many as there is memory for."""
+        most = min(self.num_draws - self.kept, self.watch.room(self.kept))
+        return int(min(most, self.draws.room()))
+
+    def _put(self, positions: Array | None, stats: dict[str, Array], *, warming: bool) -> bool:
+        """Keep a block; False if Ctrl-C ended the predictions at its draws, which are discarded."""
+        batch, running, store = None, self.running, self.store
+        if positions is not None and running is not None and not warming:
+            xp = namespace(positions)
+            theta = xp.reshape(xp.permute_dims(positions, (1, 0, 2)), (-1, positions.shape[2]))
+            try:
+                batch = running.evaluate(theta, self.guard)
+            except (Interrupted, KeyboardInterrupt):
+                if not self.guard.requested:
+                    raise
+                return False
+        with self.lock:
+            try:
+                if positions is not None and not warming:
+                    if running is not None and batch is not None:
+                        running.add(batch, positions.shape[0])
+                        if self.predictions is not None:
+                            self.predictions.append(to_host(batch[0].values))
+                    self.draws.append(positions, stats)
+                    self.watch.append(positions)
+                    self.kept += positions.shape[1]
+                elif positions is not None and self.warmup is not None:
+                    self.warmup.append(positions, stats)
+                self.state, self._divergences = self.chains.state, self.chains.divergences
+            except BaseException as error:
+                if store is not None:  # its files have rows that no state may count
+                    store.errors.append(error)
+                raise
+        return True
+
+    def _elapsed(self) -> float:
+        """Return the seconds of this call, and of those before that filled the same folder."""
+        before = 0.0 if self.store is None else self.store.header.get("seconds", 0.0)
+        return before + time.perf_counter() - self.begin
+
+    def _checkpoint(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what a folder needs to continue the run: plain values and arrays."""
+        target = self.sampler._density.target
+        predicts = callable(getattr(target, "predictive", None))
+        values: dict[str, Any] = {
+            "complete": self._is_complete(),
+            "seconds": self._elapsed(),
+            "settings": self._settings(),
+            "predictive": overrides.described(target) if predicts else None,
+            "origin": self.origin,
+            "found": self.found,
+        }
+        arrays: dict[str, Any] = {}
+        archive.put_state(arrays, values, self._whole_state())
+        values["watch"], watched = self.watch.pack()
+        archive.put(arrays, "watch", watched)
+        if self.running is not None and self.running.moments.count:
+            values["prediction"], gathered = self.running.pack()
+            archive.put(arrays, "prediction", gathered)
+        return values, arrays
+
+    def _whole_state(self) -> AnyState:
+        """Return the state of the run, with the divergences since the last draw."""
+        state: AnyState = self.state
+        if isinstance(state, StochasticState) or state.divergences is self._divergences:
+            return state
+        found = None if self._divergences is None else to_host(self._divergences)
+        return dataclasses.replace(state, divergences=found)
+
+    def _is_complete(self) -> bool:
+        """Whether the run is over: the same call would add nothing."""
+        if self.watch.due(self.kept):
+            return False
+        return self.kept == self.num_draws or self.ended == "converged"
+
+    def _step_of(self, count: int) -> int:
+        """Return the number of the step that gives the draw `count` of this run."""
+        step: int = self.state.warmup + self.thinning.step(self._draws_before + count)
+        return step
+
+    def _draws_after(self, done: int) -> int:
+        """Return the draws of this run after so many of its steps."""
+        past = max(0, self.first + done - self.state.warmup)
+        return self.thinning.count(past) - self._draws_before
+
+    def _enough(self, reporter: Progress, *, last: bool = False) -> bool:
+        """Whether the draws are what `until` asks for, or Ctrl-C ends the look at them."""
+        watch, guard = self.watch, self.guard
+        if self.kept == 0:
+            return False
+        try:
+            watch.check(self.kept, self.draws, self._settings(), guard, self._confirmed, last=last)
+        except (Interrupted, KeyboardInterrupt):
+            if not guard.requested:
+                raise
+            return True
+        reporter.total = self._step_of(watch.expected_draws) - self.first
+        return watch.met
+
+    def _confirmed(self) -> bool:
+        """Whether the summary says "converged", at the inputs of the rule."""
+        draws, rule = self._pack(), self.watch.rule
+        assert rule is not None
+        draws.settings["faults"] = self._faults()
+        return draws.summary(rule.at if draws.positions.shape[1] else None).converged is True
+
+    def _why(self) -> str:
+        """Return why the run has ended."""
+        if self.watch.met:
+            return "converged"
+        if self.kept == self.num_draws:
+            return "num_draws" if self.watch.rule is None else "max_draws"
+        return "interrupted" if self.guard.requested else "max_seconds"
+
+    def _finish(self) -> Draws:
+        """Pack the draws, and warn of faults."""
+        interrupted, state, draws = self.ended == "interrupted", self.state, self._pack()
+        resuming = self.resuming or "continue with resume=draws"
+        if interrupted and not self.guard.asked:
+            warn(
+                f"[{self.name}] interrupted after {self.kept} of {self.num_draws} draws per chain; "
+                f"returning these ({resuming})",
+            )
+        if self.kept == 0 < self.num_draws and not interrupted:
+            warn(
+                f"[{self.name}] expected at least one draw within max_seconds, got none: the run "
+                f"ended after {state.step} steps, {max(0, state.warmup - state.step)} of warmup to "
+                f"go ({resuming})",
+            )
+        text = None if interrupted else unconverged(draws) or self._unmet(draws)
+        if text is not None:
+            warn(f"[{self.name}] {text}", ConvergenceWarning)
+        return draws
+
+    def _unmet(self, draws: Draws) -> str | None:
+        """Return what the draws lack if they are not what `until` asks for."""
+        rule, last = self.watch.rule, self.watch.last_check
+        if rule is None or last is None or last.met:
             return None
-        x, y = predict_at, None
-        if isinstance(predict_at, tuple):
-            if len(predict_at) != 2:
-                raise ValueError(
-                    f"[{name}] expected predict_at as x or (x, y), "
-                    f"got a tuple of length {len(predict_at)}"
-                )
-            x, y = predict_at
-        target, dim = self._density.target, self._density.full_dim
-        return RunningPrediction(target, x, y, dim=dim, keep=not save_draws, function=name)
+        start = f"until= was not met after {self.watch.checked_at} draws per chain ({self.ended})"
+        if last.rhat <= rule.rhat and last.ess >= rule.ess:
+            return f"{start}. {draws.summary().message}"
+        return (
+            f"{start}: R-hat is {last.rhat:.3f} (wanted {rule.rhat:g}) for the "
+            f"{last.of or 'draws'}, with {last.ess:.0f} effective draws (wanted {rule.ess:g}). "
+            "resume=draws continues."
+        )
+
+    def snapshot(self) -> Draws:
+        """Return the draws so far, from another thread during the run."""
+        with self.lock:
+            running = None if self.running is None else self.running.copy()
+            return self._pack(running, self._elapsed())
+
+    def _done(self) -> tuple[Draws, str]:
+        """Return what an exception carries."""
+        if self.ended == "running":
+            self.ended = "an exception"
+        return self._pack(), f"{self.kept} of {self.num_draws} draws per chain"
+
+    def _pack(
+        self, running: RunningPrediction | None = None, seconds: float | None = None
+    ) -> Draws:
+        """Return the draws so far."""
+        target = self.sampler._density.target
+        running = self.running if running is None else running
+        positions, stats = self.draws.positions(self.kept), self.draws.stats(self.kept)
+        warmup_positions, warmup_stats = None, None
+        if self.warmup is not None:
+            warmup_positions = self.warmup.positions(self.warmup.count)
+            warmup_stats = self.warmup.stats(self.warmup.count)
+        prediction = None
+        if running is not None:
+            prediction = Prediction(
+                running.predictive,
+                running.x,
+                positions=positions if self.call.save_draws else None,
+                running=running,
+                samples=None if self.predictions is None else self.predictions.array(self.kept),
+            )
+        return Draws(
+            positions=positions,
+            stats=stats,
+            complete=self._is_complete(),
+            state=self._whole_state(),
+            settings=self._settings(),
+            predictive=target if callable(getattr(target, "predictive", None)) else None,
+            prediction=prediction,
+            warmup_positions=warmup_positions,
+            warmup_stats=warmup_stats,
+            seconds=self.seconds if seconds is None else seconds,
+            monitored=self.watch.monitored,
+        )
+
+    def _settings(self) -> dict[str, Any]:
+        """Return how the draws were made, as plain values."""
+        sampler, state, watch = self.sampler, self.state, self.watch
+        target = sampler._density.target
+        stopped: dict[str, Any] = {"reason": self.ended, "draws": self.kept}
+        if watch.rule is not None and (last := watch.last_check) and watch.checked_at == self.kept:
+            stopped["rhat"] = last.rhat if math.isfinite(last.rhat) else None
+            stopped["ess"] = last.ess if math.isfinite(last.ess) else None
+            stopped["of"] = last.of
+        kernels = {  # how the target computes, if it says so
+            "integrated": getattr(target, "integrated", None),
+            "dtype": sampler._density.dtype.name,
+            "precision": getattr(target, "precision", None),
+            "instruction_set": getattr(target, "instruction_set", None),
+        }
+        return {
+            "sampler": type(sampler).__name__,
+            **sampler.settings,
+            **self.found,
+            "num_draws": self.num_draws,
+            "warmup": state.warmup,
+            "thin": self.thinning.period,
+            "chains": state.chains.tolist(),
+            "seed": state.seed,
+            **({} if self.origin is None else {"start": self.origin}),
+            **{key: value for key, value in kernels.items() if isinstance(value, str)},
+            "save_draws": self.call.save_draws,
+            **watch.settings(),
+            "stopped": stopped,
+            **({} if self.ended == "running" else {"faults": self._faults()}),
+            "versions": dict(_versions()),
+        }
+
+    def _faults(self) -> dict[str, float]:
+        """Return what only the run knows to be wrong, for the table of checks."""
+        found, target = {}, self.sampler._density.target
+        if self.sampler._density.undefined:
+            diverging = self.draws.stats(self.kept).get("diverging")
+            if diverging is not None and to_host(diverging).any():
+                found["undefined"] = 1.0
+        sd = getattr(target, "prior_sd", None)
+        # A normal prior has no mass out there; a heavy tail may have.
+        if sd is not None and getattr(target, "normal_prior", False):
+            widths = to_host(sd) * getattr(target, "temperature", 1.0) ** 0.5
+            mean = to_host(getattr(target, "prior_mean", np.zeros(1)))
+            found["far"] = float(_largest(to_host(self.state.position), mean, widths).max())
+        return found
 
 
-def _shared_before(resume: Any) -> dict[str, Any] | None:
-    """Return which chains shared a start, as draws to go on from remember it."""
-    if not isinstance(resume, Draws):
+class _Forecast:
+    """Warns early of a run that will be long; draws never depend on it.
+
+    It looks at transitions of warmup once trajectories have the length that they keep. They take
+    thousands of leapfrogs if a learned noise sd has nearly vanished, or if the posterior is far
+    narrower than its prior elsewhere.
+    """
+
+    def __init__(self, name: str, density: Density, first: int, last: int) -> None:
+        """Look at the transitions after step `first`, of a run that ends at step `last`."""
+        self._name, self._density, self._first, self._last = name, density, first, last
+        self._count, self._leapfrogs, self._seconds = 0, 0.0, 0.0
+
+    def after(
+        self, state: AnyState, before: int, stats: dict[str, Array], seconds: float
+    ) -> _Forecast | None:
+        """Take the transitions (C, K) after step `before`; warn and return None at the end."""
+        count = state.step - max(before, self._first)
+        if count <= 0 or not stats:
+            return self
+        lengths = to_host(stats["n_steps"]).mean(axis=0)  # (K,)
+        taken = lengths[-count:]
+        self._count += count
+        self._leapfrogs += count * float(taken.mean())
+        self._seconds += seconds * float(taken.sum() / lengths.sum())  # earlier ones are brief
+        if self._count < _FORECAST and self._seconds < _FORECAST_SECONDS:
+            return self
+        mean, left = self._leapfrogs / self._count, self._last - state.step
+        seconds = self._seconds / self._count * left
+        if mean >= _LONG:
+            step_size = float(np.median(to_host(stats["step_size"])[:, -1]))
+            self._warn(state, mean, step_size, seconds)
         return None
-    found = superchains_of(resume.settings, resume.positions.shape[0])
-    return None if found is None else {"superchains": found.tolist()}
+
+    def _warn(self, state: AnyState, mean: float, step_size: float, seconds: float) -> None:
+        """Warn of trajectories of `mean` leapfrogs, in a run that takes `seconds` more."""
+        look = getattr(self._density.target, "_vanishing_noise", None)
+        found = None if look is None else look(self._density.completed(state))
+        place = f"after {state.step} of {self._last} transitions"
+        if found is not None:
+            size, advice = found
+            warn(
+                f"[{self._name}] expected data with noise, got a noise sd of {size} {place}: the "
+                f"posterior is as narrow as its noise, so that a trajectory takes {mean:,.0f} "
+                f"leapfrogs on average and the rest of the run about {_duration(seconds)}, perhaps "
+                f"without converging. Give {advice}; Ctrl-C returns the draws so far.",
+                NoiseWarning,
+            )
+        elif seconds > _PATIENCE:
+            warn(
+                f"[{self._name}] expected trajectories of some hundred leapfrogs, got {mean:,.0f} "
+                f"on average (step sizes of {step_size:.1g}) {place}: the posterior is far "
+                "narrower than its prior somewhere, and the rest of the run takes about "
+                f"{_duration(seconds)}. num_leapfrog_steps=200 takes shorter ones, for draws that "
+                "depend more on each other; rb.MCLMC(target) takes one gradient a step; Ctrl-C "
+                "returns the draws so far.",
+                RibbitWarning,
+            )
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 2.0 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} seconds"
+
+
+def starts(function: str, init: Any, *arguments: Any, **options: Any) -> Any:
+    """Return the result of `init._starts`, or with options of `init._fitted`, checked."""
+    found = (init._fitted if options else init._starts)(*arguments, **options)
+    positions = found[0] if options and isinstance(found, tuple) and len(found) == 2 else found
+    if not hasattr(positions, "ndim") or (options and positions is found):
+        raise TypeError(
+            f"[{function}] expected init as positions, a fit or 'ensemble', got "
+            f"{checks.summary(init)}, which gave {checks.summary(found)} for positions"
+        )
+    return found
+
+
+def _check_resume(function: str, resume: object) -> None:
+    """Raise TypeError unless `resume` is None, draws or a state of a sampler."""
+    if resume is None or isinstance(resume, Draws | AnyState):
+        return
+    hint = ""
+    if isinstance(resume, str | os.PathLike):
+        hint = ": resume=rb.load(path) continues saved draws, or the run in a folder"
+    elif callable(getattr(resume, "_starts", None)):
+        hint = ": chains start at a fit with init=fit"
+    raise TypeError(
+        f"[{function}] expected resume as Draws or a state, got {checks.summary(resume)}{hint}"
+    )
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    """Return the versions that decide rounding."""
+    python = ".".join(map(str, sys.version_info[:3]))
+    return {"ribbit": version(), "numpy": np.__version__, "python": python}
+
+
+def _largest(
+    position: npt.NDArray[Any], mean: npt.NDArray[Any], widths: npt.NDArray[Any]
+) -> npt.NDArray[np.float64]:
+    """Return max |position - mean| / widths of each chain (C,), in parts that stay in the cache."""
+    shape = position.shape[1:]
+    mean, widths = np.broadcast_to(mean, shape), np.broadcast_to(widths, shape)
+    worst = np.zeros(position.shape[0])
+    for low in range(0, position.shape[1], _BLOCK):
+        part = slice(low, low + _BLOCK)
+        for chain, row in enumerate(position):
+            size = np.abs(row[part] - mean[part]) / widths[part]
+            worst[chain] = np.maximum(worst[chain], size.max())
+    return worst
 
 
 def _groups(starts: npt.NDArray[Any]) -> list[int] | None:

@@ -189,7 +189,7 @@ class ConvergenceMonitor:
             if at is None and running is not None and not shown:
                 at = running.x
             self._monitor = Monitor(function, density.target, at, theta)
-            self._counts = self._monitor.values(theta[:1, :])[1]
+            self._counts = self._monitor.counts(theta)
         finally:
             guard.foreign = False
         if rule is not None:
@@ -337,7 +337,7 @@ class ConvergenceMonitor:
         try:
             theta = xp.concat(self._waiting, axis=1)
             flat = xp.reshape(theta, (-1, theta.shape[2]))
-            values = self._monitor.values(flat)[0].reshape((*theta.shape[:2], -1))
+            values = self._monitor.values(flat).reshape((*theta.shape[:2], -1))
         finally:
             guard.foreign = False
         if partial:

@@ -9,8 +9,7 @@ import pytest
 import ribbit as rb
 from ribbit import _core
 from ribbit._arrays.draws import put_draw
-from ribbit.run import _largest
-from ribbit.sample import _groups
+from ribbit.sample import _groups, _largest
 
 LARGE = (1, 1 << 21)  # float32: one block of 8 MiB
 

@@ -108,7 +108,7 @@ def test_the_same_line_is_not(folder: Path) -> None:
 
 
 def test_another_release_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ribbit.run.version", lambda: "9.9")
+    monkeypatch.setattr("ribbit.sample._versions", lambda: {"ribbit": "9.9"})
     assert _hmc().sample(20, store=folder, **CALL).settings["versions"]["ribbit"] == "9.9"
 
 

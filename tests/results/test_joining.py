@@ -98,8 +98,9 @@ def test_chains_side_by_side(name):
 
 
 @pytest.mark.parametrize("axis", ["chains", "draws"])
-def test_in_warmup(axis):
+def test_in_warmup(axis, monkeypatch):
     """Cut short while step sizes and masses are adapted: the tuning is joined too."""
+    monkeypatch.setattr("ribbit.sample._SECONDS", 0.0)  # a display after every call
     hmc = rb.HMC(posterior(), **OPTIONS["adapted"])
 
     def some(chains, resume=None):

@@ -300,7 +300,7 @@ def test_kept_predictions_of_a_run_that_goes_on(data, monkeypatch, tmp_path):
     options = {"chains": 2, "predict_at": data[0], "save_draws": False, "progress": False}
     whole = hmc.sample(150, **options).prediction
     assert whole.running._thin == 8
-    monkeypatch.setattr("ribbit.run._SECONDS", 0.0)  # a block is one draw
+    monkeypatch.setattr("ribbit.sample._SECONDS", 0.0)  # a block is one draw
     monkeypatch.setattr(Stops, "every", 45)
     left = 0
     while True:

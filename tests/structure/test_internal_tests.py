@@ -18,8 +18,7 @@ from tests.support.paths import ROOT
 LIST = Path(__file__).with_name("internal_tests.csv")
 KNOWN = set(modules(Path(ribbit.__file__).resolve().parent, "ribbit"))
 # Files of a run at the top of the package are internal, too.
-RUN = "adapter|density|executor|foresight|handle|interrupt|options|progress|run|sample|sinks"
-RUN += "|stored|until"
+RUN = "adapter|density|executor|handle|interrupt|progress|sample|sinks|until"
 INTERNAL = re.compile(rf"\bribbit\.(?:(?:samplers|results)\.|(?:{RUN})\b)[\w.]*")
 
 

@@ -35,7 +35,7 @@ def test_a_replaced_gradient_is_what_samplers_call(native):
     terms, grad = density.terms_and_grad(theta)
     np.testing.assert_array_equal(terms[:, 0], target.value_and_grad(theta)[0])
     np.testing.assert_array_equal(grad, density.on_batch(theta, np.arange(4))[-1])
-    assert not density.has_native_tree
+    assert density.tree is None
     assert not density.rows_per_chain
     with pytest.raises(TypeError, match="replaces value_and_grad but not advance_variational"):
         rb.BBB(target)

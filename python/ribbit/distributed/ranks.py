@@ -1,7 +1,7 @@
-"""Runs on a target whose rows lie on several ranks: what must not be decided by one of them alone.
+"""Runs on a target whose rows lie on several ranks: what the ranks must decide together.
 
-Every rank makes the same run, or fit. What depends on the clock, on signals or on a disk is decided
-by rank 0 and told the others before each call; Ctrl-C on any rank ends the run on all of them after
+Every rank makes the same run, or fit. Rank 0 decides what depends on the clock, on signals or on a
+disk, and tells the others before each call. Ctrl-C on any rank ends the run on all of them after
 the same step.
 """
 
@@ -20,43 +20,23 @@ from ribbit._arrays.warning import warnings_to
 from ribbit.errors import GroupError
 from ribbit.protocols import Array, RowGroup
 
-__all__ = ["Together", "together"]
+__all__ = ["RankAgreement", "agreement"]
 
 
-class Together:
-    """One call of ``sample`` or ``fit`` on every rank of a group; alone, where there is none.
+class RankAgreement:
+    """One call of ``sample`` or ``fit`` on every rank of a group, or on one process without one."""
 
-    Attributes
-    ----------
-    group : RowGroup or None
-    guard : InterruptGuard or None
-        Of the call, once it has one.
-    """
+    guard: Any = None  # the InterruptGuard of the call, once it has one
 
     def __init__(self, function: str, group: RowGroup | None) -> None:
-        self.group, self.guard = group, None
-        self._function = function
-
-    group: RowGroup | None
-    guard: Any
-
-    @property
-    def leads(self) -> bool:
-        """Whether this rank shows progress and writes folders."""
-        return self.group is None or self.group.rank == 0
+        self.group, self._function = group, function
+        # Whether this rank shows progress and writes folders.
+        self.leads = group is None or group.rank == 0
 
     def refuse(self, **options: Any) -> None:
-        """Raise for options that do not go with a group.
-
-        Raises
-        ------
-        ValueError
-            On every rank.
-        """
-        if self.group is None:
-            return
+        """Raise ValueError, on every rank, for options that do not go with a group."""
         for name, given in options.items():
-            if given:
+            if given and self.group is not None:
                 raise ValueError(
                     f"[{self._function}] expected no {name.replace('_and_', '= and ')}= with a "
                     "target whose rows lie on several ranks (group=)"
@@ -76,12 +56,9 @@ class Together:
         return said if kept is None else kept
 
     def agree(self, place: Callable[[], Array], count: int, over: bool) -> tuple[int, bool]:
-        """Return how many steps all make, and whether the time is over; Ctrl-C becomes everybody's.
+        """Return how many steps all make and whether the time is over; Ctrl-C stops every rank.
 
-        Raises
-        ------
-        GroupError
-            On every rank, where their chains are not at the same place.
+        GroupError on every rank if the chains of two ranks are at different places.
         """
         group, guard = self.group, self.guard
         if group is None or guard is None:
@@ -94,16 +71,15 @@ class Together:
 
 
 @contextlib.contextmanager
-def together(function: str, group: RowGroup | None) -> Iterator[Together]:
+def agreement(function: str, group: RowGroup | None) -> Iterator[RankAgreement]:
     """Return what a call has in common with other ranks; an error of one ends it on all."""
-    found = Together(function, group)
+    found = RankAgreement(function, group)
     if group is None:
         yield found
         return
     try:
         # All ranks have the same warnings.
-        quiet = contextlib.nullcontext() if found.leads else warnings_to(lambda *_: None)
-        with quiet:
+        with contextlib.nullcontext() if found.leads else warnings_to(lambda *_: None):
             yield found
     except GroupError:  # which all ranks have
         raise

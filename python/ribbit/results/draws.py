@@ -39,9 +39,12 @@ class Draws:
     stats : dict of (C, D) arrays
         HMC: lp, acceptance_rate, accepted, diverging, energy, energy_error, n_steps, step_size,
         capped. NUTS: lp, acceptance_rate (mean over the leapfrog steps), diverging, energy,
-        energy_error, n_steps, tree_depth, reached_max_treedepth, step_size. MCLMC: see its
-        ``step``. SGLD, SGHMC and BAOAB: lp (NaN unless tracked), step_size. With ``thin`` also
-        divergences, the number of divergent transitions since the previous draw.
+        energy_error, n_steps, tree_depth, reached_max_treedepth, step_size. MCLMC: lp,
+        energy_error, energy_variance (mean squared error since warmup, divided by P), diverging,
+        n_steps (gradients), step_size, decoherence_length; adjusted: lp, acceptance_rate, accepted,
+        diverging, energy_error, n_steps, step_size, trajectory_length, capped. SGLD, SGHMC and
+        BAOAB: lp (NaN unless tracked), step_size. With ``thin`` also divergences, the number of
+        divergent transitions since the previous draw.
     complete : bool
         False if the run was interrupted or ran out of time.
     state : State, MicrocanonicalState, StochasticState or None
@@ -108,7 +111,8 @@ class Draws:
         if self.warmup_stats is not None:
             _check_statistics(name, "warmup_stats", self.warmup_stats, chains)
         checks.boolean(name, "complete", self.complete)
-        checks.mapping(name, "settings", self.settings)
+        if not isinstance(self.settings, dict) or set(map(type, self.settings)) - {str}:
+            checks.mapping(name, "settings", self.settings)
         for what, value, member in (
             ("state", self.state, "position"),
             ("predictive", self.predictive, "predictive"),

@@ -39,7 +39,7 @@ class Monitor:
         """Choose the inputs, `at` if given; positions theta (C, P) show if they are right."""
         self.predictive = target if callable(getattr(target, "predictive", None)) else None
         self.x: Any = None
-        self._function = function
+        self._function, self._width = function, 0  # predictions of a draw at one input
         if self.predictive is not None and theta is not None:
             self._choose(at, theta)
 
@@ -48,13 +48,14 @@ class Monitor:
         rows = shown(_PREDICTIONS) if at is None and callable(shown) else at
         if rows is None:
             return
-        x = inputs(self._function, rows, self.predictive)
+        x, own = rows, at is None and isinstance(rows, np.ndarray) and rows.dtype.kind in "fiu"
         check = getattr(self.predictive, "check_inputs", None)
-        if check is not None:
+        if not own or check is None:  # else the target knows its own inputs
+            x = inputs(self._function, rows, self.predictive)
+        if not own and check is not None:
             check(x)
-        most = max(
-            1, _PREDICTIONS // _predicted(self.predictive, theta[:1, :], x[:1, ...]).shape[1]
-        )
+        self._width = _predicted(self.predictive, theta[:1, :], x[:1, ...]).shape[1]
+        most = max(1, _PREDICTIONS // self._width)
         # There is nothing between two tokens.
         between = at is None and not getattr(getattr(self.predictive, "model", None), "tokens", 0)
         if between:
@@ -63,12 +64,23 @@ class Monitor:
             x = x[:: -(-x.shape[0] // most), ...]
         self.x = x
 
-    def values(self, theta: Any) -> tuple[Array, dict[str, int]]:
-        """Return quantities (S, M) of positions (S, P), and how many of each kind there are."""
-        dim = theta.shape[1]
-        parts: dict[str, Array] = {}
-        if self.x is not None:
-            parts["predictions"] = _predicted(self.predictive, theta, self.x)
+    def counts(self, theta: Any) -> dict[str, int]:
+        """Return how many quantities of each kind positions (S, P) have."""
+        predicted = self._width * len(self.x) if self.x is not None else 0
+        parts = self._parts(theta[:1, :], np.empty((1, predicted)))
+        return {name: values.shape[1] for name, values in parts.items()}
+
+    def values(self, theta: Any) -> Array:
+        """Return quantities (S, M) of positions (S, P)."""
+        predicted = None if self.x is None else _predicted(self.predictive, theta, self.x)
+        parts = self._parts(theta, predicted)
+        return np.concatenate(list(parts.values()), axis=1, dtype=np.float64)
+
+    def _parts(self, theta: Any, predicted: Array | None) -> dict[str, Array]:
+        """Return the quantities by kind, with these predictions."""
+        dim, parts = theta.shape[1], dict[str, Array]()
+        if self.x is not None and predicted is not None:
+            parts["predictions"] = predicted
         if getattr(getattr(self.predictive, "likelihood", None), "learns_noise", False):
             first = getattr(self.predictive, "noise_at", dim - 1)
             count = getattr(self.predictive, "noises", 1)
@@ -76,8 +88,7 @@ class Monitor:
         kind, most = _PARAMETERS if self.predictive is None else _WEIGHTS
         some = _some_weights(self.predictive, theta)
         parts[kind if dim <= most else f"{kind} ({some.shape[1]} of {dim:,})"] = some
-        counts = {name: values.shape[1] for name, values in parts.items()}
-        return np.concatenate(list(parts.values()), axis=1, dtype=np.float64), counts
+        return parts
 
     def describe(self) -> dict[str, Any]:
         """Return shape and checksum of the inputs, as plain values."""
@@ -143,9 +154,9 @@ def monitored(draws: Any, x: Any = None) -> tuple[Array | None, dict[str, int]]:
             return None, {}
         every = -(-size * chains // max(KEPT, LEAST * chains))
         monitor = Monitor("Draws.summary", draws.predictive, theta=positions[:, 0, :])
-        counts = monitor.values(positions[:, 0, :])[1]
+        counts = monitor.counts(positions[:, 0, :])
         wide = sum(counts.values())
-        values = by_chain(positions, wide, lambda _, theta: monitor.values(theta)[0], every)
+        values = by_chain(positions, wide, lambda _, theta: monitor.values(theta), every)
     if x is not None:
         rows = inputs("Draws.summary", x, draws.predictive)
         most = max(1, _GIVEN // (chains * values.shape[1]))

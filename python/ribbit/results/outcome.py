@@ -252,7 +252,7 @@ def _unmoving(e: Evidence) -> float | None:
 def _apart(e: Evidence) -> float | None:
     """Return the worst R-hat, if chance does not explain it."""
     worst = e.worst[1]
-    return worst if worst > max(RHAT, e.chance) else None
+    return worst if worst > RHAT and worst > e.chance else None
 
 
 def _heavy(e: Evidence) -> float | None:

@@ -258,8 +258,10 @@ def _check_state(state: Any) -> None:
     if len(getattr(state.position, "shape", ())) != 2:
         got = checks.summary(state.position)
         raise ShapeError(f"[{name}] position must be an array of shape (C, P), got {got}")
-    checks.integer(name, "step", state.step, minimum=0)
-    checks.integer(name, "warmup", state.warmup, minimum=0)
+    for key in ("step", "warmup"):
+        value = getattr(state, key)
+        if type(value) is not int or value < 0:
+            checks.integer(name, key, value, minimum=0)
 
 
 HostArray: TypeAlias = "npt.NDArray[np.float64]"

@@ -243,14 +243,28 @@ class NativeDensity:
             self.dim,
         )
         positions_.check_made("Posterior.leapfrog", made, trajectory[0].shape[0])
+        *arrays, mass = trajectory
+        return self._leapfrog(*arrays, inverse_mass=mass, made=made, interrupt=interrupt)
+
+    def _leapfrog(
+        self,
+        *arrays: Any,
+        inverse_mass: FloatArray | None,
+        made: npt.NDArray[np.int64] | None = None,
+        interrupt: Any = None,
+    ) -> tuple[FloatArray, FloatArray, Array64, FloatArray]:
+        """Run the trajectories of `leapfrog` from arrays that are known to fit."""
+        xp = self.array_namespace
+        if xp is np:  # what is contiguous is not copied
+            arrays = (*[None if a is None else np.ascontiguousarray(a) for a in arrays],)
         try:
-            out = self._native.leapfrog(*trajectory, interrupt)
+            out = self._native.leapfrog(*arrays, inverse_mass, interrupt)
         except (TypeError, ValueError) as error:
             checks.blame("Posterior.leapfrog", error, locals())
             raise
         position, momentum, likelihood, prior, grad, *counts = out
         if made is not None:  # a device makes all of them: a look at each would wait for it
-            made[...] = counts[0] if counts else num_steps
+            made[...] = counts[0] if counts else arrays[-1]
         return position, momentum, xp.stack(self._spec.temper(likelihood, prior), axis=-1), grad
 
     # Read by the samplers: grad may be None, `made` is filled. On the method, so that one that
@@ -258,6 +272,8 @@ class NativeDensity:
     leapfrog.evaluates_start = True  # type: ignore[attr-defined]
     leapfrog.counts_steps = True  # type: ignore[attr-defined]
     leapfrog.in_transitions = True  # type: ignore[attr-defined]
+    # The method itself, so that none that replaces or wraps it is passed by: `_leapfrog`.
+    leapfrog.in_runs = leapfrog  # type: ignore[attr-defined]
 
     @property
     def hamiltonian(self) -> Callable[..., TransitionDraw] | None:
@@ -300,7 +316,7 @@ class NativeDensity:
     _hamiltonian.in_runs = _hamiltonian  # type: ignore[attr-defined]
 
     def _hamiltonian_run(self, *vectors: Any, **options: Any) -> tuple[Any, ...]:
-        """Make many transitions in one call for `hamiltonian_run`; kept positions are completed."""
+        """Make many transitions in one call of `HMC._advance_several`; kept ones are completed."""
         out: tuple[Any, ...] = self._native.hamiltonian_run(*vectors, **options)
         return out
 

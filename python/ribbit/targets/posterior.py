@@ -29,7 +29,7 @@ from ribbit.results.prediction import Prediction
 from ribbit.targets.curvature import GaussNewton
 from ribbit.targets.dropout import MaskedPosterior
 from ribbit.targets.last_layer import IntegratedSpec, integrate, pays
-from ribbit.targets.likelihoods import Array64, Kind, Likelihood
+from ribbit.targets.likelihoods import Array64, HeteroscedasticGaussian, Kind, Likelihood
 from ribbit.targets.likelihoods import check as check_likelihood
 from ribbit.targets.members import public
 from ribbit.targets.native import NativeDensity, NativeSteps
@@ -595,6 +595,8 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
 
     def _noise_collapse(self, positions: FloatArray) -> tuple[float, str] | None:
         """Return the share of rows whose noise sd has vanished; see `stepped.collapse`."""
+        if not isinstance(self.likelihood, HeteroscedasticGaussian):
+            return None
         return collapse(self._spec, replace(self._predictive, units=None), positions)
 
     def _vanishing_noise(self, positions: FloatArray) -> tuple[str, str] | None:

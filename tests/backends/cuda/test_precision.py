@@ -14,7 +14,7 @@ from ribbit._backends.cuda import forward as cuda_forward
 from ribbit._backends.cuda.programs import persistent
 from ribbit._backends.precision import PRECISIONS
 from ribbit.errors import PrecisionWarning
-from ribbit.samplers.mcmc import hmc
+from ribbit.samplers.mcmc import hamiltonian
 from ribbit.targets.predictive import predictive_from_description
 from tests.support.cuda.kernel_list import WIDE
 from tests.support.cuda.precision_problem import build
@@ -219,7 +219,7 @@ def test_probe(device, monkeypatch, noise, step_size, warns):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         sample(hostile(device, "mixed", noise))
-        monkeypatch.setattr(hmc, "warn_of_precision", lambda *_, **__: None)
+        monkeypatch.setattr(hamiltonian, "warn_of_precision", lambda *_, **__: None)
         alone = sample(target)
     np.testing.assert_array_equal(draws.positions.get(), alone.positions.get())
 

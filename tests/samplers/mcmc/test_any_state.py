@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit.samplers.mcmc.starting import Evaluated
+from ribbit.samplers.mcmc.hamiltonian import Evaluated
 
 SAMPLERS = {
     "HMC": lambda target: rb.HMC(target, step_size=0.01, num_leapfrog_steps=3),

@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit import _core
+from ribbit import _core, sample
 from ribbit.adapter import CallSize
 from ribbit.errors import RibbitWarning
-from ribbit.foresight import Foresight
-from ribbit.samplers.mcmc import hmc
 from ribbit.samplers.mcmc.tuning import Tuning
 from tests.support.targets import same
 
@@ -36,13 +34,13 @@ def posterior(dtype=np.float32, **options):
 @pytest.fixture
 def together(monkeypatch):
     """Make calls of so many transitions, whatever the clock says; the sizes of the calls."""
-    made, inner = [], hmc.advance_together
+    made, inner = [], rb.HMC._advance_several
 
-    def noted(density, tuning, state, stops, kept, **options):
+    def noted(self, state, stops, kept, guard):
         made.append(len(stops))
-        return inner(density, tuning, state, stops, kept, **options)
+        return inner(self, state, stops, kept, guard)
 
-    monkeypatch.setattr(hmc, "advance_together", noted)
+    monkeypatch.setattr(rb.HMC, "_advance_several", noted)
     monkeypatch.setattr(CallSize, "size", lambda self, left: min(left, 7))
     return made
 
@@ -133,14 +131,14 @@ def test_a_call_that_ends_by_the_clock_gives_the_same(case, seconds, thin, toget
     monkeypatch.setattr(CallSize, "size", lambda self, left: min(left, 7 * thin))
     monkeypatch.setattr(rb.HMC, "_call_seconds", seconds)
     together.clear()
-    made, inner = [], hmc.advance_together
+    made, inner = [], rb.HMC._advance_several
 
-    def noted(density, tuning, state, stops, kept, **options):
-        found = inner(density, tuning, state, stops, kept, **options)
+    def noted(self, state, stops, kept, guard):
+        found = inner(self, state, stops, kept, guard)
         made.append((len(stops), found[1]["lp"].shape[1]))
         return found
 
-    monkeypatch.setattr(hmc, "advance_together", noted)
+    monkeypatch.setattr(rb.HMC, "_advance_several", noted)
     equal(sampler.sample(12, thin=thin, **run), single)
     assert any(wanted > 1 for wanted, _ in made)
     if seconds == 0.0:
@@ -225,19 +223,6 @@ def test_a_display_is_told_of_all_divergences_of_thinned_draws(together, monkeyp
         assert shown[-1][key] == alone[-1][key], key
     assert sum(shown[-1]["diverging"]) > 0
     assert max(together) > 1
-
-
-def test_a_forecast_that_begins_with_a_run_has_a_clock(monkeypatch):
-    """It had the time since the machine was started, and warned of hundreds of hours."""
-    found = []
-    monkeypatch.setattr(Foresight, "_warn_long", lambda self, *what: found.append(what))
-    sampler = rb.HMC(posterior(), num_leapfrog_steps=800, randomize_length=False, step_size=1e-3)
-    watch = Foresight(sampler._density, 10, 500)
-    state = sampler.sample(11, warmup=0, chains=2, progress=False).state
-    info = {"n_steps": np.full((2, 1), 800), "step_size": np.full((2, 1), 1e-3)}
-    watch.update("HMC.sample", state, 10, info, 0.01)
-    assert watch._first == 10  # it looks at more than one
-    assert not found
 
 
 @pytest.mark.parametrize("fault", ["brief_until", "target", "most", "length"])
@@ -346,35 +331,44 @@ def test_a_target_that_replaces_what_completes_is_not_passed_by(monkeypatch):
     assert calls == [0, 5, 6, 7, 8, 9]  # of the start, and of every draw
 
 
-def test_every_transition_is_reported_and_the_forecast_sees_its_own(together, monkeypatch):
-    seen, shown, inner = [], [], Foresight.update
-
-    def noted(self, name, state, before, stats, seconds):
-        if self._first is not None and before >= self._first:
-            seen.extend(range(before + 1, state.step + 1))
-        inner(self, name, state, before, stats, seconds)
-
-    monkeypatch.setattr(Foresight, "update", noted)
+def test_every_transition_is_reported(together):
+    shown = []
     rb.HMC(posterior()).sample(20, warmup=130, chains=2, progress=shown.append)
     assert max(together) == 7
-    assert seen == list(range(66, 76))  # from half of a short warmup on
     assert shown[-1]["done"] == 150
     assert shown[-1]["acceptance_rate"]
+
+
+def test_the_forecast_sees_transitions_of_full_length(together, monkeypatch):
+    """From half of a short warmup on; brief ones before them say nothing of the rest."""
+    seen, inner = [], sample._Forecast.after
+
+    def noted(self, state, before, stats, seconds):
+        found = inner(self, state, before, stats, seconds)
+        seen.append((state.step, self._count, found is None))
+        return found
+
+    monkeypatch.setattr(sample._Forecast, "after", noted)
+    rb.HMC(posterior()).sample(20, warmup=130, chains=2, progress=False)
+    assert max(together) == 7
+    assert seen[-1][2]
+    assert [count for _, count, _ in seen] == [max(0, step - 65) for step, _, _ in seen]
+    assert seen[-1][1] >= 10
 
 
 def test_ctrl_c_discards_the_call_and_resuming_makes_it_again(together, monkeypatch):
     sampler = rb.HMC(posterior())
     run = {"warmup": 40, "chains": 2, "seed": 1, "progress": False}
     whole = sampler.sample(30, **run)
-    inner, left = hmc.advance_together, [8]
+    inner, left = rb.HMC._advance_several, [8]
 
-    def interrupted(density, tuning, state, stops, kept, *, guard, **options):
+    def interrupted(self, state, stops, kept, guard):
         left[0] -= 1
         if left[0] == 0:
             guard.flag.set()
-        return inner(density, tuning, state, stops, kept, guard=guard, **options)
+        return inner(self, state, stops, kept, guard)
 
-    monkeypatch.setattr(hmc, "advance_together", interrupted)
+    monkeypatch.setattr(rb.HMC, "_advance_several", interrupted)
     assert together
     with pytest.warns(RibbitWarning, match="interrupted after"):
         part = sampler.sample(30, **run)

@@ -262,7 +262,7 @@ def test_bad_initial_positions_name_the_place(bad):
     hmc = HMC(Gaussian(SDS), step_size=0.1, num_leapfrog_steps=3)
     start = START.copy()
     start[1, 2] = bad
-    with pytest.raises(ValueError, match=r"initial position, got .* for chain 1, parameter 2"):
+    with pytest.raises(ValueError, match=r"finite position at .* got .* for chain 1, parameter 2"):
         hmc.init(start)
     with pytest.raises(ValueError, match=r"for chain 9, parameter 2"):
         hmc.sample(2, init=start, chains=[4, 9])
@@ -280,7 +280,7 @@ def test_bad_initial_positions_name_the_place(bad):
             lp, grad = super().value_and_grad(theta)
             return lp, np.where(theta == 0.2, bad, grad)
 
-    with pytest.raises(ValueError, match=r"gradient, got .* for chain 0, parameter 2"):
+    with pytest.raises(ValueError, match=r"gradient at .* got .* for chain 0, parameter 2"):
         HMC(BadGradient(SDS), step_size=0.1, num_leapfrog_steps=3).init(START)
 
 

@@ -99,7 +99,7 @@ def test_an_exception_of_the_callback_brings_the_draws():
 
 def test_an_exception_of_the_predictions_brings_the_draws(monkeypatch):
     """All draws before the block that failed; a block is a single draw here."""
-    monkeypatch.setattr("ribbit.run._SECONDS", 0.0)
+    monkeypatch.setattr("ribbit.sample._SECONDS", 0.0)
 
     class Target(Fails):
         kind = "regression"

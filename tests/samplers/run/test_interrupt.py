@@ -13,7 +13,7 @@ import pytest
 import ribbit as rb
 from ribbit.density import Density
 from ribbit.errors import RibbitWarning
-from ribbit.run import Run
+from ribbit.sample import Run
 from ribbit.samplers import HMC, MCLMC
 from tests.support.targets import OPTIONS, Gaussian, Line, equal, posterior, same
 

@@ -302,7 +302,7 @@ def test_counts_of_a_cyclical_schedule(monkeypatch):
     sgld = rb.SGLD(small_target(), step_size=1e-4, schedule=schedule, batch_size=10)
     for name in ("_INTERVAL", "_COST_FACTOR"):
         monkeypatch.setattr(progress, name, 0.0)
-    monkeypatch.setattr("ribbit.run._SECONDS", 0.0)
+    monkeypatch.setattr("ribbit.sample._SECONDS", 0.0)
     seen = []
     first = sgld.sample(5, warmup=0, chains=2, progress=seen.append)
     begun = first.state.step

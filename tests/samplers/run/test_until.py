@@ -9,7 +9,7 @@ import pytest
 
 import ribbit as rb
 from ribbit.errors import ConvergenceWarning
-from ribbit.run import Run
+from ribbit.sample import Run
 from ribbit.samplers import HMC
 from ribbit.sinks import Memory
 from ribbit.until import ConvergenceMonitor
@@ -165,7 +165,7 @@ def test_the_length_of_calls_changes_nothing(target, batch, monkeypatch, tmp_pat
     options = {"until": rule, "max_draws": 4_000, "warmup": 20, "seed": 2, "progress": False}
     found = set()
     for seconds in (0.0, 0.001, 0.01, 0.1):
-        monkeypatch.setattr("ribbit.run._SECONDS", seconds)
+        monkeypatch.setattr("ribbit.sample._SECONDS", seconds)
         draws = hmc.sample(**options)
         assert draws.settings["stopped"]["reason"] == "converged"
         found.add((len(draws), draws.positions.tobytes(), draws.monitored.tobytes()))
@@ -371,9 +371,9 @@ def test_max_seconds_counts_from_the_call():
 def test_time_is_left_for_the_end(monkeypatch):
     """The seam for a last flush: the loop ends so much earlier."""
 
-    def complete(self, *given, run=Run.complete):
+    def complete(self, run=Run.complete):
         self.reserve = lambda: 1e6
-        return run(self, *given)
+        return run(self)
 
     monkeypatch.setattr(Run, "complete", complete)
     hmc = HMC(Gaussian([1.0]), step_size=0.1, num_leapfrog_steps=2)

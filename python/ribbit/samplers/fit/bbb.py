@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ribbit import options, schedules
+from ribbit import schedules
 from ribbit._arrays import checks, overrides
 from ribbit._arrays.batches import Batches
 from ribbit._arrays.namespace import from_host, host_dtype, namespace, to_host
 from ribbit.density import Density
-from ribbit.distributed.ranks import Together, together
+from ribbit.distributed.ranks import RankAgreement, agreement
 from ribbit.errors import DTypeError, NonFiniteError, ShapeError
 from ribbit.interrupt import InterruptGuard
 from ribbit.progress import ProgressOption
@@ -117,16 +117,14 @@ class BBB:
                 f"[{name}] expected a target with advance_variational, such as Posterior, got "
                 f"{checks.summary(target)}: a plain log density has no likelihood to average"
             )
-        options.no_dropout(name, target)
-        options.sums_over_rows(name, target)
-        self._density = Density(target, function=name)
+        self._density = Density(target, function=name, dropout=False, by_rows=True)
         self._learning_rate = checks.positive(name, "learning_rate", learning_rate)
         self._num_samples = checks.integer(
             name, "num_samples", num_samples, minimum=1, maximum=2**32 - 1
         )
-        rows = options.num_rows(name, target)
+        rows = self._density.num_rows
         assert rows is not None
-        size = options.batch_size(name, batch_size, rows)
+        size = self._density.batch_size(batch_size)
         self._batch_size: int = rows if size is None else size
         self._num_rows: int = rows
         self._batches = Batches(rows, self._batch_size)
@@ -214,7 +212,7 @@ class BBB:
         ``fit``; ``resume=error.fit`` continues.
         """
         name = "BBB.fit"
-        with together(name, self._density.group) as ranks:
+        with agreement(name, self._density.group) as ranks:
             epochs = default_epochs(self._batches.count, self._batch_size, self._schedule)
             if num_epochs is not None:
                 epochs = checks.integer(name, "num_epochs", num_epochs, minimum=1, maximum=2**39)
@@ -259,7 +257,7 @@ class BBB:
         arrays: Array,
         step: int,
         records: npt.NDArray[np.float64],
-        ranks: Together,
+        ranks: RankAgreement,
         guard: InterruptGuard,
         progress: ProgressOption,
         store: Checkpoint | None,
@@ -400,7 +398,7 @@ class BBB:
                 f"{self._density.dtype}, got {arrays.shape[1]} in {dtype}"
             )
         before = getattr(resume.predictive, "fingerprint", None)
-        options.same_target(name, self._density, before)
+        self._density.check_target(name, before)
         return arrays, step, seed, records
 
     def _fit(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ribbit import options, schedules
+from ribbit import schedules
 from ribbit._arrays import checks
 from ribbit.density import Density
-from ribbit.distributed.ranks import together
+from ribbit.distributed.ranks import agreement
 from ribbit.errors import NonFiniteError
 from ribbit.progress import ProgressOption
 from ribbit.protocols import Array
@@ -78,9 +78,7 @@ class DeepEnsemble:
         schedule: schedules.Schedule | None = None,
     ) -> None:
         name = "DeepEnsemble"
-        density = Density(target, function=name)
-        options.no_dropout(name, target)
-        options.sums_over_rows(name, target)
+        density = Density(target, function=name, dropout=False, by_rows=True)
         self._members = checks.integer(name, "members", members, minimum=1, maximum=2**32 - 1)
         checks.choice(name, "objective", objective, ("map", "likelihood"))
         learning_rate = checks.positive(name, "learning_rate", learning_rate)
@@ -162,7 +160,7 @@ class DeepEnsemble:
         """
         name = "DeepEnsemble.fit"
         seed = checks.seed(name, seed)
-        with together(name, self._stepper.density.group) as ranks:
+        with agreement(name, self._stepper.density.group) as ranks:
             epochs = epochs_of(
                 name, num_epochs, self._stepper, init=init, resume=resume, store=store
             )

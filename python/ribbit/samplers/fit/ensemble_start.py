@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit import options, schedules
+from ribbit import schedules
 from ribbit._arrays import checks, overrides, random_numbers
 from ribbit._arrays.namespace import from_host, namespace, to_host
 from ribbit._arrays.threads import Interrupted
@@ -21,7 +21,7 @@ from ribbit._arrays.warning import warn
 from ribbit.density import Density
 from ribbit.errors import FitWarning, NonFiniteError
 from ribbit.interrupt import InterruptGuard
-from ribbit.progress import Progress, ProgressOption
+from ribbit.progress import Progress, ProgressOption, check_progress
 from ribbit.protocols import Array
 from ribbit.results.fits import EnsembleFit
 from ribbit.results.state import StochasticState
@@ -158,13 +158,12 @@ class EnsembleStart:
             After Ctrl-C; such a fit cannot be resumed.
         """
         name = "EnsembleStart.fit"
-        density = Density(target, function=name)
-        options.no_dropout(name, target)
+        density = Density(target, function=name, dropout=False)
         ids = checks.chain_ids(name, chains, each=4 * density.dim * density.dtype.itemsize)
         if len(set(ids.tolist())) != ids.size:
             raise ValueError(f"[{name}] expected distinct chain ids, got {ids.tolist()}")
         seed = checks.seed(name, seed)
-        options.check_progress(name, progress)
+        check_progress(name, progress)
         with InterruptGuard() as guard:
             try:
                 theta, report = self._fitted(

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit import options, schedules
+from ribbit import schedules
 from ribbit._arrays import checks, overrides
 from ribbit._arrays.threads import Interrupted
 from ribbit._arrays.warning import warn
 from ribbit.density import Density
-from ribbit.distributed.ranks import Together, together
+from ribbit.distributed.ranks import RankAgreement, agreement
 from ribbit.errors import FitWarning, NonFiniteError, ShapeError
-from ribbit.interrupt import InterruptGuard, carrying, way_on
-from ribbit.options import check_progress
-from ribbit.progress import ProgressOption
+from ribbit.interrupt import InterruptGuard, carrying, how_to_resume
+from ribbit.progress import ProgressOption, check_progress
 from ribbit.protocols import Array, GaussNewtonDensity
 from ribbit.results.laplace import LaplaceFit, near_mode
 from ribbit.results.outcome import History
@@ -132,16 +131,13 @@ class LaplaceApproximation:
         tune_noise: bool = False,
     ) -> None:
         name = "LaplaceApproximation"
-        density = Density(target, function=name)
+        density = Density(target, function=name, dropout=False, by_rows=True, group=False)
         overrides.needed(name, target, "gauss_newton")
         if not isinstance(target, GaussNewtonDensity):
             raise TypeError(
                 f"[{name}] expected a target with gauss_newton, such as Posterior, got "
                 f"{checks.summary(target)}"
             )
-        options.no_dropout(name, target)
-        options.sums_over_rows(name, target)
-        options.one_process(name, target)
         checks.choice(name, "subset", subset, ("all", "last_layer"))
         self._first, self._size = target.subset_size(name, subset)
         if self._size > _MOST:
@@ -245,7 +241,7 @@ class LaplaceApproximation:
         ``fit``; ``resume=error.fit`` continues.
         """
         name = "LaplaceApproximation.fit"
-        with together(name, self._stepper.density.group) as ranks:
+        with agreement(name, self._stepper.density.group) as ranks:
             epochs = epochs_of(
                 name, num_epochs, self._stepper, init=init, resume=resume, store=store
             )
@@ -299,7 +295,7 @@ class LaplaceApproximation:
         start: Any,
         resume: LaplaceFit | None,
         progress: ProgressOption,
-        ranks: Together,
+        ranks: RankAgreement,
         store: Checkpoint | None,
     ) -> tuple[StochasticState, bool, History]:
         """Make the epochs of Adam; their history alone."""
@@ -361,7 +357,7 @@ class LaplaceApproximation:
                 if not guard.requested:
                     raise
                 words = "resume=fit" if state is not None else "init=fit.mean"
-                on = way_on(store) or f"continue with fit(0, {words})"
+                on = how_to_resume(store) or f"continue with fit(0, {words})"
                 warn(
                     f"[{name}] interrupted before there was a covariance; returning the weights so "
                     f"far ({on})",

@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ribbit import options, schedules
+from ribbit import schedules
 from ribbit._arrays import checks, overrides
 from ribbit._arrays.namespace import from_host, is_array
-from ribbit.density import Density
-from ribbit.distributed.ranks import together
+from ribbit.density import Density, sums_over_rows
+from ribbit.distributed.ranks import agreement
 from ribbit.errors import NonFiniteError, ShapeError
 from ribbit.progress import ProgressOption
 from ribbit.protocols import Array
@@ -94,7 +94,7 @@ class MCDropout:
                 f"[{name}] expected a target with masks, such as Posterior, "
                 f"got {checks.summary(target)}"
             )
-        options.sums_over_rows(name, target)
+        sums_over_rows(name, target)
         self._masked = target.masked(rate=rate, length_scale=length_scale, precision=precision)
         learning_rate = checks.positive(name, "learning_rate", learning_rate)
         self._stepper = Stepper(
@@ -172,7 +172,7 @@ class MCDropout:
         """
         name = "MCDropout.fit"
         seed = checks.seed(name, seed)
-        with together(name, self._stepper.density.group) as ranks:
+        with agreement(name, self._stepper.density.group) as ranks:
             # What is learned is not a setting.
             settings = {k: v for k, v in self.settings.items() if k != "rates"}
             if not self._masked.learns_rates:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ribbit import options, schedules
+from ribbit import schedules
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import namespace, require_memory, to_host
 from ribbit.density import Density
-from ribbit.distributed.ranks import together
+from ribbit.distributed.ranks import agreement
 from ribbit.errors import NonFiniteError
 from ribbit.progress import ProgressOption
 from ribbit.protocols import Array
@@ -107,9 +107,7 @@ class SWAG:
         schedule: schedules.Schedule | None = None,
     ) -> None:
         name = "SWAG"
-        density = Density(target, function=name)
-        options.no_dropout(name, target)
-        options.sums_over_rows(name, target)
+        density = Density(target, function=name, dropout=False, by_rows=True)
         self._members = checks.integer(name, "members", members, minimum=1, maximum=2**32 - 1)
         rate = checks.positive(name, "learning_rate", learning_rate)
         late = rate
@@ -121,7 +119,7 @@ class SWAG:
         rule, unit = Rule("adam"), 1
         if optimizer == "sgd":
             rule = Rule("friction", friction=1.0 - momentum, noisy=False)
-            unit = options.num_rows(name, target) or 1
+            unit = density.num_rows or 1
         common: dict[str, Any] = {"batch_size": batch_size}
         self._stepper = Stepper(
             name, density, rule, step_size=rate / unit, schedule=schedule, **common
@@ -212,7 +210,7 @@ class SWAG:
         """
         name = "SWAG.fit"
         seed = checks.seed(name, seed)
-        with together(name, self._stepper.density.group) as ranks:
+        with agreement(name, self._stepper.density.group) as ranks:
             if num_epochs is None and isinstance(resume, SWAGFit) and resume.count:
                 num_epochs = 0
             # init=0: without epochs of Adam SWAG collects from any start

@@ -16,16 +16,16 @@ from ribbit._arrays.threads import Interrupted
 from ribbit._arrays.warning import warn
 from ribbit.adapter import CallSize, Thinning
 from ribbit.density import Density
-from ribbit.distributed.ranks import Together
+from ribbit.distributed.ranks import RankAgreement
 from ribbit.errors import DTypeError, FitWarning, NonFiniteError, ShapeError
-from ribbit.interrupt import InterruptGuard, carrying, way_on
-from ribbit.options import check_progress, starts
-from ribbit.progress import Progress, ProgressOption
+from ribbit.interrupt import InterruptGuard, carrying, how_to_resume
+from ribbit.progress import Progress, ProgressOption, check_progress
 from ribbit.protocols import Array
 from ribbit.results import archive
 from ribbit.results.outcome import History
 from ribbit.results.state import StochasticState, placed
 from ribbit.results.summary import NOT
+from ribbit.sample import starts
 from ribbit.samplers.sgmcmc.stepper import Stepper
 from ribbit.schedules import Schedule
 from ribbit.store import Checkpoint, Folder, Save, folder_opened
@@ -97,7 +97,7 @@ def epochs_of(
 
 @contextlib.contextmanager
 def fitting(
-    function: str, ranks: Together, store: Any, request: dict[str, Any]
+    function: str, ranks: RankAgreement, store: Any, request: dict[str, Any]
 ) -> Iterator[Checkpoint | None]:
     """Yield the folder of a fit's checkpoints, once all ranks have asked for the same fit."""
     # Rank 0 alone writes it; the others know what it holds.
@@ -174,7 +174,7 @@ def train(
     # steps
     collect: Collection | None = None,
     finishes: bool = True,  # the fit is complete after the epochs
-    ranks: Together,  # on which the fit is made
+    ranks: RankAgreement,  # on which the fit is made
     store: Checkpoint | None = None,  # where checkpoints go, and where the fit goes on
     executor: Any = None,
 ) -> tuple[StochasticState, bool, History]:
@@ -233,9 +233,9 @@ def train(
                     held[0], info = mover._advance(held[0], count, guard)
                 else:
                     remote.advance(1, 0.0, guard, step + count)
-                    if not remote.told:
+                    if not remote.calls:
                         raise Interrupted
-                    held[0], info = remote.state, remote.told[-1][1]
+                    held[0], info = remote.state, remote.calls[-1][1]
             except NonFiniteError as error:  # the steps of this call that were finite
                 held[0] = error.state
                 raise
@@ -356,7 +356,7 @@ def run_epochs(
     save: Save,
     ahead: bool = False,  # steps are made before they are asked for: one call takes what there is
     # of a group each makes the same calls, as many steps as rank 0 says; it alone writes
-    ranks: Together,
+    ranks: RankAgreement,
     place: Callable[[], Array],  # where the fit is: what must be the same on every rank
 ) -> bool:
     """Make the steps of some epochs between interrupt checks; return False after Ctrl-C."""
@@ -372,7 +372,7 @@ def run_epochs(
         return fit(), f"{(step - first) // batches} of {epochs} epochs"
 
     with (
-        carrying(function, "fit", done, way_on(written)),
+        carrying(function, "fit", done, how_to_resume(written)),
         Progress(progress, total=end - begun, chains=members, title=title, fit=True) as reporter,
         contextlib.nullcontext() if written is None else written.finishing(save),
     ):
@@ -401,7 +401,7 @@ def run_epochs(
         if step < end:
             warn(
                 f"[{function}] interrupted after {done()[1]}; returning the fit so far "
-                f"({way_on(written) or 'continue with resume=fit'})",
+                f"({how_to_resume(written) or 'continue with resume=fit'})",
             )
     return step == end
 

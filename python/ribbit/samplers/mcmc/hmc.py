@@ -7,18 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ribbit import options
 from ribbit._arrays import checks, random_numbers, transitions
 from ribbit._arrays.namespace import errstate, from_host, to_host
 from ribbit.density import Density, total
 from ribbit.interrupt import InterruptGuard
 from ribbit.protocols import Array, TransitionDraw
-from ribbit.results.state import State
-from ribbit.sample import Sampler
-from ribbit.samplers.mcmc.hamiltonian_run import advance_together, goes_together
+from ribbit.results.state import DualAveraging, State
+from ribbit.samplers.mcmc.hamiltonian import Hamiltonian
 from ribbit.samplers.mcmc.options import mass_of_default
-from ribbit.samplers.mcmc.precision_probe import warn_of_precision
-from ribbit.samplers.mcmc.starting import Evaluated, evaluate_again, evaluate_start
 from ribbit.samplers.mcmc.tuning import Tuning
 
 if TYPE_CHECKING:
@@ -27,8 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["HMC"]
 
+_SUMS = ("log_step", "log_average", "error", "centre", "log_settled")  # of the core's adaptation
 
-class HMC(Sampler):
+
+class HMC(Hamiltonian):
     """Hamiltonian Monte Carlo with random trajectory lengths (Duane et al. 1987; Neal 2011).
 
     Each transition draws a momentum from N(0, M), makes leapfrog steps and accepts the end point
@@ -104,8 +102,6 @@ class HMC(Sampler):
         "capped": "bool",
     }
 
-    # A transition takes long, and each has statistics of its own.
-    _chunked: ClassVar[bool] = False
     _several_in_warmup: ClassVar[bool] = True
     # What is looked at between transitions waits no longer: trajectories get longer in warmup.
     _call_seconds: ClassVar[float] = 0.02
@@ -124,13 +120,11 @@ class HMC(Sampler):
         max_num_leapfrog_steps: int | None = None,
         divergence_threshold: float = 1000.0,
     ) -> None:
-        density = Density(target, function="HMC")
-        options.no_dropout("HMC", target)
-        super().__init__(density)
+        density = Density(target, function="HMC", dropout=False)
+        super().__init__(density, divergence_threshold)
         self._step_size_jitter = checks.fraction(
             "HMC", "step_size_jitter", step_size_jitter, zero=True
         )
-        self._threshold = checks.positive("HMC", "divergence_threshold", divergence_threshold)
         no_length = trajectory_length is None and num_leapfrog_steps is None
         no_mass = inverse_mass_matrix is None
         if no_length and no_mass and isinstance(step_size, str):
@@ -155,9 +149,6 @@ class HMC(Sampler):
             target_accept=target_accept,
             max_num_leapfrog_steps=max_num_leapfrog_steps,
         )
-        # Tuning arrays of the state adopted last, by identity; a cache, not state of the chains.
-        self._adopted: tuple[Any, Any, Any] = (None, None, None)
-        self._evaluated = Evaluated()
         self.settings = {
             "step_size": "auto" if tuning.step_size is None else tuning.step_size.tolist(),
             "trajectory_length": tuning.length,
@@ -175,115 +166,14 @@ class HMC(Sampler):
     def _settled(self, warmup: int) -> int | None:
         return self._tuning.settled(warmup)
 
-    def init(
-        self,
-        position: Array,
-        *,
-        seed: checks.Seed = 0,
-        chains: npt.ArrayLike | None = None,
-        warmup: int = 0,
-    ) -> State:
-        """Return a state with the chains at given positions.
-
-        Parameters
-        ----------
-        position : (P,) or (C, P) array
-            Converted to the target's dtype and copied.
-        seed : int, Generator, SeedSequence or None
-            64-bit key of all random numbers.
-        chains : (C,) ids, optional
-            Default 0..C-1.
-        warmup : int
-            Transitions in which :meth:`step` adapts: at least 1 for "auto", 20 for "adapt".
-
-        Returns
-        -------
-        State
-
-        Raises
-        ------
-        TypeError, ValueError
-            For a wrong type or shape, or a position without a finite log density and gradient.
-        """
-        name = "HMC.init"
-        return self._init(name, position, checks.seed(name, seed), chains, warmup, None)
-
-    def _init(
-        self,
-        function: str,
-        position: Array,
-        seed: int,
-        chains: npt.ArrayLike | None,
-        warmup: int,
-        guard: InterruptGuard | None,
-    ) -> State:
-        density = self._density
-        q, ids = self._start_arrays(function, position, seed, chains, warmup)
-        self._tuning.check_warmup(function, warmup)
-        terms, grad, logdensity = evaluate_start(function, density, q, ids, guard)
-        tuned = self._tuning.start(q, terms, grad, seed, ids, warmup, guard)
-        warn_of_precision(
-            function,
-            density,
-            q,
-            tuned,
-            seed=seed,
-            chains=ids,
-            divergence_threshold=self._threshold,
-            guard=guard,
-        )
-        self._adopted = tuned["num_steps"], tuned["step_size"], tuned["inverse_mass"]
-        state = State(
-            position=q,
-            logdensity=logdensity,
-            grad=grad,
-            terms=terms,
-            step=0,
-            seed=seed,
-            chains=ids,
-            warmup=warmup,
-            target=density.fingerprint,
-            **tuned,
-        )
-        self._evaluated.add(state)
-        return state
-
-    def step(self, state: State, *, num_steps: int = 1) -> tuple[State, dict[str, Array]]:
-        """Return the state after `num_steps` transitions, and statistics.
-
-        Parameters
-        ----------
-        state : State
-            Not changed.
-        num_steps : int
-            Transitions (not leapfrog steps), at least 1.
-
-        Returns
-        -------
-        state : State
-        info : dict of (C,) arrays
-            Statistics of the last transition: lp, acceptance_rate, accepted, diverging, energy,
-            energy_error, n_steps, step_size, capped.
-        """
-        count = checks.integer("HMC.step", "num_steps", num_steps, minimum=1, maximum=2**39)
-        sampler = self._sampler_of(state)
-        return sampler._advance(sampler._adopt("HMC.step", state, None), count, None)
-
-    def _advance(
-        self, state: Any, num_steps: int, guard: InterruptGuard | None
-    ) -> tuple[State, dict[str, Array]]:
-        for _ in range(num_steps):
-            state, info = self._transition(state, guard)
-        self._evaluated.add(state)
-        return state, info
-
     @property
     def _several(self) -> bool:
-        """Whether one call makes several draws."""
+        """Whether the target makes runs, and knows all that changes between transitions."""
         own = type(self)
-        if own._advance is not HMC._advance or own._transition is not HMC._transition:
+        if own._advance is not Hamiltonian._advance or own._transition is not HMC._transition:
             return False  # a sampler that makes its own is not passed by
-        return goes_together(self._density, self._tuning, self._step_size_jitter)
+        fixed = not self._tuning.adapts_mass and self._step_size_jitter == 0.0
+        return fixed and self._density.run is not None
 
     def _advance_several(
         self,
@@ -292,18 +182,72 @@ class HMC(Sampler):
         kept: npt.NDArray[Any] | None,
         guard: InterruptGuard | None,
     ) -> tuple[State, dict[str, Array]]:
-        state, info = advance_together(
-            self._density,
-            self._tuning,
-            state,
-            stops,
-            kept,
-            divergence_threshold=self._threshold,
-            seconds=self._call_seconds,
-            guard=guard,
+        # Around a transition of a small network Python takes as long as the transition. The core
+        # gives the same states and statistics, bit for bit.
+        tuning, count = self._tuning, int(stops[-1]) - state.step
+        dual = None if state.adaptation is None else state.adaptation.dual
+        rule = tuning.rule(state.warmup)
+        mass = state.inverse_mass
+        position, terms, grad, step_size, reals, counts, flags, sums, made, told = (
+            self._density.call(
+                self._density.run,
+                guard,
+                np.ascontiguousarray(state.position),
+                np.ascontiguousarray(state.grad),
+                np.ascontiguousarray(state.terms),
+                None if mass is None else np.ascontiguousarray(mass),
+                seed=state.seed,
+                step=state.step,
+                chains=state.chains,
+                threshold=self._threshold,
+                count=count,
+                step_size=np.ascontiguousarray(state.step_size),
+                num_steps=np.ascontiguousarray(state.num_steps),
+                capped=np.ascontiguousarray(state.capped),
+                sums=None if dual is None else np.stack([getattr(dual, name) for name in _SUMS]),
+                updates=0 if dual is None else dual.count,
+                settled=0 if dual is None else dual.settled,
+                ends=state.step + count >= state.warmup,
+                keep=stops - state.step - 1,
+                kept=kept,
+                seconds=self._call_seconds,
+                **rule,
+            )
         )
-        self._evaluated.add(state)
-        return state, info
+        end = state.step + made
+        lp, energy, error, acceptance, sizes = reals[:, :, :told]
+        accepted, diverging, capped = flags[:, :, :told]
+        lengths, divergences = counts[:, :, :told]
+        info = {
+            "lp": lp,
+            "acceptance_rate": acceptance,
+            "accepted": accepted,
+            "diverging": diverging,
+            "energy": energy,
+            "energy_error": error,
+            "n_steps": lengths,
+            "step_size": sizes,
+            "capped": capped,
+            "divergences": divergences,
+        }
+        changes: dict[str, Any] = {}
+        if state.adaptation is not None:
+            if dual is not None:
+                settled = dual.settled + max(0, min(made, end - rule["brief_until"]))
+                found = dict(zip(_SUMS, sums, strict=True))
+                dual = DualAveraging(**found, count=dual.count + made, settled=settled)
+            changes = tuning.adapted(dual, step_size, last=end >= state.warmup)
+        after = dataclasses.replace(
+            state,
+            position=position,
+            logdensity=lp[:, -1].copy(),
+            grad=grad,
+            terms=terms,
+            step=end,
+            **changes,
+        )
+        self._evaluated.add(after)
+        return after, info
 
     def _transition(
         self, state: State, guard: InterruptGuard | None
@@ -322,8 +266,10 @@ class HMC(Sampler):
                 1.0 - self._step_size_jitter + 2.0 * self._step_size_jitter * u[:, 0]
             )
         num_steps, capped = self._tuning.steps_of(state)
-        if self._density.has_native_transition:
-            drawn = self._density.native_transition(
+        if self._density.transition is not None:
+            drawn = self._density.call(
+                self._density.transition,
+                guard,
                 state.position,
                 state.grad,
                 state.terms,
@@ -334,7 +280,6 @@ class HMC(Sampler):
                 step=state.step,
                 chains=state.chains,
                 divergence_threshold=self._threshold,
-                guard=guard,
             )
         else:
             drawn = self._draw(state, step_size, num_steps, guard)
@@ -417,28 +362,3 @@ class HMC(Sampler):
                 accepted=accepted,
                 diverging=error > self._threshold,  # inf included
             )
-
-    def _adopt(self, function: str, state: Any, guard: InterruptGuard | None) -> State:
-        """Put this sampler's target and fixed settings into a state; what was adapted stays."""
-        if not isinstance(state, State):
-            raise TypeError(f"[{function}] expected a State, got {checks.summary(state)}")
-        num_steps, step_size, mass = self._adopted
-        if (
-            state.num_steps is num_steps
-            and state.step_size is step_size
-            and state.inverse_mass is mass
-            and state in self._evaluated
-        ):
-            return state  # `step` again and again: nothing has changed
-        density = self._density
-        options.same_kind(function, density, state.position)
-        options.same_target(function, density, state.target)
-        changes: dict[str, Any] = {}
-        if state not in self._evaluated:
-            # Of another sampler, or from a file. On the same target the same bits come out.
-            changes |= evaluate_again(function, density, state, guard)
-        changes |= {"target": density.fingerprint, **self._tuning.adopt(state)}
-        adopted: State = dataclasses.replace(state, **changes)
-        self._evaluated.add(adopted)
-        self._adopted = adopted.num_steps, adopted.step_size, adopted.inverse_mass
-        return adopted

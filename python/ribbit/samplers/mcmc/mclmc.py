@@ -7,23 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit import options
 from ribbit._arrays import checks
-from ribbit._arrays.namespace import errstate, to_host
-from ribbit.density import Density, total
+from ribbit._arrays.namespace import to_host
+from ribbit.density import Density
 from ribbit.interrupt import InterruptGuard
 from ribbit.progress import ProgressOption
 from ribbit.protocols import Array
 from ribbit.results.discretization_bias import DiscretizationBias
 from ribbit.results.draws import Draws
 from ribbit.results.state import MicrocanonicalState
-from ribbit.sample import Sampler
+from ribbit.sample import Stepwise
 from ribbit.samplers.mcmc.energy_tuning import STEP_LIMIT, EnergyTuning, variances_of
+from ribbit.samplers.mcmc.hamiltonian import Evaluated
 from ribbit.samplers.mcmc.isokinetic import GRADIENTS, Dynamics
 from ribbit.samplers.mcmc.layer_scales import scales_of
 from ribbit.samplers.mcmc.microcanonical import Adjusted, Unadjusted
 from ribbit.samplers.mcmc.shorter_steps import count_of, discretization_bias, set_by, state_of
-from ribbit.samplers.mcmc.starting import Evaluated
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -34,7 +33,7 @@ __all__ = ["MCLMC"]
 _FINISH = 5_000  # steps of Adam: warmup unlearns what fits too well, but finds no better mode
 
 
-class MCLMC(Sampler):
+class MCLMC(Stepwise[MicrocanonicalState]):
     """Microcanonical Langevin Monte Carlo (Robnik, De Luca, Silverstein and Seljak 2023).
 
     A chain moves at constant speed. Gradients turn its direction, and noise makes the direction
@@ -131,8 +130,7 @@ class MCLMC(Sampler):
         batch_size: None = None,
     ) -> None:
         name = "MCLMC"
-        density = Density(target, function=name)
-        options.no_dropout(name, target)
+        density = Density(target, function=name, dropout=False)
         super().__init__(density)
         if density.dim < 2:
             raise ValueError(
@@ -216,39 +214,6 @@ class MCLMC(Sampler):
             return self._default_warmup
         return max(self._default_warmup, thin * (num_draws or 0))
 
-    def init(
-        self,
-        position: Array,
-        *,
-        seed: checks.Seed = 0,
-        chains: npt.ArrayLike | None = None,
-        warmup: int = 0,
-    ) -> MicrocanonicalState:
-        """Return a state with the chains at given positions.
-
-        Parameters
-        ----------
-        position : (P,) or (C, P) array
-            Converted to the target's dtype and copied.
-        seed : int, Generator, SeedSequence or None
-            64-bit key of all random numbers.
-        chains : (C,) ids, optional
-            Default 0..C-1.
-        warmup : int
-            Steps in which :meth:`step` adapts, at least 100. If adjusted: transitions, at least 20.
-
-        Returns
-        -------
-        MicrocanonicalState
-
-        Raises
-        ------
-        TypeError, ValueError
-            For a wrong type or shape, or a position without a finite log density and gradient.
-        """
-        name = "MCLMC.init"
-        return self._init(name, position, checks.seed(name, seed), chains, warmup, None)
-
     def _init(
         self,
         function: str,
@@ -258,19 +223,14 @@ class MCLMC(Sampler):
         warmup: int,
         guard: InterruptGuard | None,
     ) -> MicrocanonicalState:
-        density, xp = self._density, self._density.xp
+        density = self._density
         q, ids = self._start_arrays(function, position, seed, chains, warmup)
         least = self._moves.least_warmup
         if self._moves.tuning.adapts and warmup < least:
             found = ("auto", "adapt", "layers", "inputs")
             names = ", ".join(f"{k}={v!r}" for k, v in self.settings.items() if v in found)
             raise ValueError(f"[{function}] expected warmup >= {least} for {names}, got {warmup}")
-        _finite(function, "position", ids, to_host(q))
-        terms, grad = density.terms_and_grad(q, guard)
-        with errstate(xp):
-            logdensity = total(terms)
-        _finite(function, "log density", ids, to_host(logdensity)[:, None])
-        _finite(function, "gradient", ids, to_host(grad))
+        terms, grad, logdensity = density.evaluate(function, q, ids, guard)
         zero = np.zeros(len(ids))
         state = MicrocanonicalState(
             position=q,
@@ -293,31 +253,6 @@ class MCLMC(Sampler):
             state = dataclasses.replace(state, adaptation=self._adaptation(state))
         self._evaluated.add(state)
         return state
-
-    def step(
-        self, state: MicrocanonicalState, *, num_steps: int = 1
-    ) -> tuple[MicrocanonicalState, dict[str, Array]]:
-        """Return the state after `num_steps` steps (adjusted: transitions), and statistics.
-
-        Parameters
-        ----------
-        state : MicrocanonicalState
-            Not changed.
-        num_steps : int
-            At least 1.
-
-        Returns
-        -------
-        state : MicrocanonicalState
-        info : dict of (C,) arrays
-            Statistics of the last step: lp, energy_error, energy_variance (mean squared error since
-            warmup, divided by P), diverging, n_steps (gradients), step_size, decoherence_length,
-            and divergences (their number in all steps of this call). If adjusted, of the last
-            transition: lp, acceptance_rate, accepted, diverging, energy_error, n_steps, step_size,
-            trajectory_length, capped.
-        """
-        count = checks.integer("MCLMC.step", "num_steps", num_steps, minimum=1, maximum=2**39)
-        return self._advance(self._adopt("MCLMC.step", state, None), count, None)
 
     def discretization_bias(
         self, draws: Draws, *, num_steps: int | None = None, progress: ProgressOption = None
@@ -435,16 +370,14 @@ class MCLMC(Sampler):
         self, function: str, state: MicrocanonicalState, guard: InterruptGuard | None
     ) -> MicrocanonicalState:
         """Check that a state is of this target, and evaluate it where this sampler has not."""
-        density, xp = self._density, self._density.xp
-        options.same_kind(function, density, state.position)
-        options.same_target(function, density, state.target)
+        density = self._density
+        density.check_state(function, state)
         changes: dict[str, Any] = {"target": density.fingerprint}
         if state not in self._evaluated:
             # Of another sampler, or from a file. On the same target the same bits come out.
-            terms, grad = density.terms_and_grad(state.position, guard)
-            with errstate(xp):
-                logdensity = total(terms)
-            _finite(function, "log density", state.chains, to_host(logdensity)[:, None])
+            terms, grad, logdensity = density.evaluate(
+                function, state.position, state.chains, guard, resumed=True
+            )
             changes |= {"terms": terms, "grad": grad, "logdensity": logdensity}
         return dataclasses.replace(state, **changes)
 
@@ -499,16 +432,3 @@ def _auto(name: str, value: Any, expected: str = "a number or 'auto'") -> float 
             raise ValueError(f"[MCLMC] expected {name} as {expected}, got {checks.summary(value)}")
         return None
     return checks.positive("MCLMC", name, value)
-
-
-def _finite(
-    function: str, what: str, chains: npt.NDArray[np.uint32], values: npt.NDArray[Any]
-) -> None:
-    good = np.isfinite(values)
-    if not good.all():
-        chain, place = np.unravel_index(int(np.argmin(good)), values.shape)
-        parameter = f", parameter {place}" if values.shape[1] > 1 else ""
-        raise ValueError(
-            f"[{function}] expected a finite {what} at the chains' positions, "
-            f"got {values[chain, place]} for chain {chains[chain]}{parameter}"
-        )

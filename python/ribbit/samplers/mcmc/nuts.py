@@ -9,23 +9,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ribbit import options
 from ribbit._arrays import checks, random_numbers
 from ribbit._arrays.namespace import errstate, from_host, to_host
 from ribbit.density import Density, total
 from ribbit.interrupt import InterruptGuard
 from ribbit.protocols import Array, TreeDraw
 from ribbit.results.state import State
-from ribbit.sample import Sampler
-from ribbit.samplers.mcmc.adaptation import windows
+from ribbit.samplers.mcmc.hamiltonian import Hamiltonian
 from ribbit.samplers.mcmc.no_u_turn import no_u_turn
 from ribbit.samplers.mcmc.options import inverse_mass
-from ribbit.samplers.mcmc.precision_probe import warn_of_precision
-from ribbit.samplers.mcmc.starting import Evaluated, evaluate_again, evaluate_start
-from ribbit.samplers.mcmc.tuning import Tuning
+from ribbit.samplers.mcmc.tuning import Tuning, windows
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    pass
 
 
 __all__ = ["NUTS"]
@@ -35,10 +31,9 @@ _DEEPEST = 20  # a million leapfrog steps
 # three seeds: 4.1 to 4.4 million without, 1.5 to 1.7 with 6, 1.2 to 1.5 with 5; of its marginal 1.6
 # to 1.7, 0.65 to 0.66, 0.56 to 0.62. On normals whose sds differ 300-fold draws are as good.
 _EARLY_DEPTH = 6
-_PROBE_STEPS = 16  # of the trajectories that test a precision
 
 
-class NUTS(Sampler):
+class NUTS(Hamiltonian):
     """The no-U-turn sampler (Hoffman and Gelman 2014) in its multinomial form (Betancourt 2017).
 
     A transition draws a momentum from N(0, M). It doubles a trajectory, forwards or backwards at
@@ -111,8 +106,7 @@ class NUTS(Sampler):
         "step_size": "float64",
     }
 
-    # A transition takes long, and each has statistics of its own.
-    _chunked: ClassVar[bool] = False
+    _probe_steps = 16
 
     def __init__(
         self,
@@ -124,13 +118,11 @@ class NUTS(Sampler):
         target_accept: float = 0.8,
         divergence_threshold: float = 1000.0,
     ) -> None:
-        density = Density(target, function="NUTS")
-        options.no_dropout("NUTS", target)
-        super().__init__(density)
+        density = Density(target, function="NUTS", dropout=False)
+        super().__init__(density, divergence_threshold)
         self._depth = checks.integer(
             "NUTS", "max_tree_depth", max_tree_depth, minimum=1, maximum=_DEEPEST
         )
-        self._threshold = checks.positive("NUTS", "divergence_threshold", divergence_threshold)
         # A mass that nobody asked for may stay where it starts when warmup is short.
         self._auto_mass = isinstance(inverse_mass_matrix, str) and inverse_mass_matrix == "auto"
         if self._auto_mass and isinstance(step_size, str):
@@ -154,9 +146,6 @@ class NUTS(Sampler):
         )
         if self._auto_mass and _states_prior(target):
             tuning.inverse_mass = inverse_mass(density, "prior", "NUTS")
-        # Tuning arrays of the state adopted last, by identity; a cache, not state of the chains.
-        self._adopted: tuple[Any, Any] = (None, None)
-        self._evaluated = Evaluated()
         self.settings = {
             "step_size": "auto" if tuning.step_size is None else tuning.step_size.tolist(),
             "max_tree_depth": self._depth,
@@ -167,110 +156,9 @@ class NUTS(Sampler):
             "divergence_threshold": self._threshold,
         }
 
-    def init(
-        self,
-        position: Array,
-        *,
-        seed: checks.Seed = 0,
-        chains: npt.ArrayLike | None = None,
-        warmup: int = 0,
-    ) -> State:
-        """Return a state with the chains at given positions.
-
-        Parameters
-        ----------
-        position : (P,) or (C, P) array
-            Converted to the target's dtype and copied.
-        seed : int, Generator, SeedSequence or None
-            64-bit key of all random numbers.
-        chains : (C,) ids, optional
-            Default 0..C-1.
-        warmup : int
-            Transitions in which :meth:`step` adapts: at least 1 for a step size of "auto", 20 for a
-            mass of "adapt".
-
-        Returns
-        -------
-        State
-
-        Raises
-        ------
-        TypeError, ValueError
-            For a wrong type or shape, or a position without a finite log density and gradient.
-        """
-        name = "NUTS.init"
-        return self._init(name, position, checks.seed(name, seed), chains, warmup, None)
-
-    def _init(
-        self,
-        function: str,
-        position: Array,
-        seed: int,
-        chains: npt.ArrayLike | None,
-        warmup: int,
-        guard: InterruptGuard | None,
-    ) -> State:
-        density = self._density
-        q, ids = self._start_arrays(function, position, seed, chains, warmup)
+    def _check_warmup(self, function: str, warmup: int) -> None:
         if not self._auto_mass or (warmup == 0 and self._tuning.step_size is None):
-            self._tuning.check_warmup(function, warmup)
-        terms, grad, logdensity = evaluate_start(function, density, q, ids, guard)
-        tuned = self._tuning.start(q, terms, grad, seed, ids, warmup, guard)
-        warn_of_precision(
-            function,
-            density,
-            q,
-            tuned | {"num_steps": np.full(ids.shape, _PROBE_STEPS, dtype=np.int64)},
-            seed=seed,
-            chains=ids,
-            divergence_threshold=self._threshold,
-            guard=guard,
-        )
-        self._adopted = tuned["step_size"], tuned["inverse_mass"]
-        state = State(
-            position=q,
-            logdensity=logdensity,
-            grad=grad,
-            terms=terms,
-            step=0,
-            seed=seed,
-            chains=ids,
-            warmup=warmup,
-            target=density.fingerprint,
-            **tuned,
-        )
-        self._evaluated.add(state)
-        return state
-
-    def step(self, state: State, *, num_steps: int = 1) -> tuple[State, dict[str, Array]]:
-        """Return the state after `num_steps` transitions, and statistics.
-
-        Parameters
-        ----------
-        state : State
-            Not changed.
-        num_steps : int
-            Transitions (not leapfrog steps), at least 1.
-
-        Returns
-        -------
-        state : State
-        info : dict of (C,) arrays
-            Statistics of the last transition: lp, acceptance_rate (mean over the leapfrog steps of
-            the tree), diverging, energy, energy_error (of the drawn state), n_steps, tree_depth,
-            reached_max_treedepth, step_size.
-        """
-        count = checks.integer("NUTS.step", "num_steps", num_steps, minimum=1, maximum=2**39)
-        sampler = self._sampler_of(state)
-        return sampler._advance(sampler._adopt("NUTS.step", state, None), count, None)
-
-    def _advance(
-        self, state: Any, num_steps: int, guard: InterruptGuard | None
-    ) -> tuple[State, dict[str, Array]]:
-        for _ in range(num_steps):
-            state, info = self._transition(state, guard)
-        self._evaluated.add(state)
-        return state, info
+            super()._check_warmup(function, warmup)
 
     def _transition(
         self, state: State, guard: InterruptGuard | None
@@ -315,11 +203,10 @@ class NUTS(Sampler):
         )
         if mass is not None:
             momentum = momentum / xp.sqrt(mass)
-        grow: Callable[..., TreeDraw] = (
-            density.native_tree
-            if density.has_native_tree
-            else functools.partial(no_u_turn, density)
-        )
+        if density.tree is None:
+            grow: Callable[..., TreeDraw] = functools.partial(no_u_turn, density, guard=guard)
+        else:
+            grow = functools.partial(density.call, density.tree, guard)
         return grow(
             state.position,
             momentum,
@@ -330,7 +217,6 @@ class NUTS(Sampler):
             inverse_mass=mass,
             max_tree_depth=self._depth_of(state),
             divergence_threshold=self._threshold,
-            guard=guard,
         )
 
     def _depth_of(self, state: State) -> int:
@@ -339,25 +225,6 @@ class NUTS(Sampler):
             return self._depth
         early = max(windows(state.warmup)[1], default=0)
         return min(self._depth, _EARLY_DEPTH) if state.step < early else self._depth
-
-    def _adopt(self, function: str, state: Any, guard: InterruptGuard | None) -> State:
-        """Put this sampler's target and fixed settings into a state; what was adapted stays."""
-        if not isinstance(state, State):
-            raise TypeError(f"[{function}] expected a State, got {checks.summary(state)}")
-        step_size, mass = self._adopted
-        if state.step_size is step_size and state.inverse_mass is mass and state in self._evaluated:
-            return state  # `step` again and again: nothing has changed
-        density = self._density
-        options.same_kind(function, density, state.position)
-        options.same_target(function, density, state.target)
-        changes: dict[str, Any] = {}
-        if state not in self._evaluated:
-            changes |= evaluate_again(function, density, state, guard)
-        changes |= {"target": density.fingerprint, **self._tuning.adopt(state)}
-        adopted: State = dataclasses.replace(state, **changes)
-        self._evaluated.add(adopted)
-        self._adopted = adopted.step_size, adopted.inverse_mass
-        return adopted
 
 
 def _states_prior(target: Any) -> bool:

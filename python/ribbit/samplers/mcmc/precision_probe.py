@@ -30,6 +30,7 @@ _PROBE_LAYER = 2
 def warn_of_precision(
     function: str,
     density: Density,
+    reference: Density,
     position: Array,  # (C, P)
     tuned: dict[str, Any],  # step_size, num_steps and inverse_mass of the run
     *,
@@ -38,13 +39,9 @@ def warn_of_precision(
     divergence_threshold: float,
     guard: InterruptGuard | None,
 ) -> None:
-    """Warn where a target's energy errors are not those of its ``precision_reference``."""
-    # Runs short trajectories of both from the same positions and momenta. Those that diverge in the
+    """Warn if the energy errors of a target are not those of its ``precision_reference``."""
+    # Both make short trajectories from the same positions and momenta. Those that diverge in the
     # reference say nothing of the precision and are left out.
-    other = density.native("precision_reference")
-    if other is None:
-        return
-    reference = Density(other, function=function)
     repeats = -(-_TRAJECTORIES // chains.shape[0])
     found = np.array(
         [

@@ -13,8 +13,7 @@ import numpy as np
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import to_host
 from ribbit.density import Density
-from ribbit.options import check_progress
-from ribbit.progress import Progress, ProgressOption
+from ribbit.progress import Progress, ProgressOption, check_progress
 from ribbit.results.discretization_bias import DiscretizationBias
 from ribbit.results.draws import Draws
 from ribbit.results.state import MicrocanonicalState

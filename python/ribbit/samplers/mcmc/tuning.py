@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit._arrays import checks, random_numbers
-from ribbit._arrays.namespace import from_host, to_host
+from ribbit._arrays import checks, random_numbers, transitions
+from ribbit._arrays.namespace import errstate, from_host, to_host
 from ribbit._arrays.warning import warn
-from ribbit.density import Density
+from ribbit.density import Density, total
 from ribbit.errors import ShapeError
 from ribbit.interrupt import InterruptGuard
 from ribbit.protocols import Array
-from ribbit.results.state import Adaptation, DualAveraging, State, Welford
+from ribbit.results.state import Adaptation, DualAveraging, HostArray, State, Welford
 from ribbit.samplers.mcmc import options as hmc_options
-from ribbit.samplers.mcmc.adaptation import reasonable_step_size, windows
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["Tuning"]
+__all__ = ["Tuning", "windows"]
 
 # Stream id of lengths under JITTER. Random step sizes have 0, so the two share no number.
 _LENGTH_LAYER = 1
@@ -67,6 +67,7 @@ class Tuning:
         self.max_steps = checks.integer(
             "HMC", "max_num_leapfrog_steps", max_num_leapfrog_steps, minimum=1, maximum=2**62
         )
+        self._most_on_average = _MEAN_BY_DEFAULT if self._caps_default else self.max_steps
         # whether the leapfrog steps of a transition vary around L
         self.randomize_length = checks.boolean("HMC", "randomize_length", randomize_length)
         self.adapts_mass = isinstance(inverse_mass_matrix, str) and inverse_mass_matrix == "adapt"
@@ -222,15 +223,11 @@ class Tuning:
         }
 
     def adapted(
-        self, state: State, dual: DualAveraging | None, step_size: npt.NDArray[np.float64]
-    ) -> State:
-        """Return the state of a run of warmup that has adapted `dual` and found a step size."""
-        last = state.step >= state.warmup
-        return dataclasses.replace(
-            state,
-            adaptation=None if last else Adaptation(dual, None),
-            **self._fields_of(step_size, last=last),
-        )
+        self, dual: DualAveraging | None, step_size: npt.NDArray[np.float64], *, last: bool
+    ) -> dict[str, Any]:
+        """Return the fields of a state after transitions of warmup that the core has adapted."""
+        adaptation = None if last else Adaptation(dual, None)
+        return {"adaptation": adaptation, **self._fields_of(step_size, last=last)}
 
     def adopt(self, state: State) -> dict[str, Any]:
         """Fields that put these options into a state; what was adapted stays."""
@@ -314,10 +311,6 @@ class Tuning:
         capped = steps > most
         return np.where(capped, most, steps).astype(np.int64), capped
 
-    @property
-    def _most_on_average(self) -> int:
-        return _MEAN_BY_DEFAULT if self._caps_default else self.max_steps
-
     def _warn_capped(self, num_steps: npt.NDArray[np.int64], capped: npt.NDArray[np.bool_]) -> None:
         if self.randomize_length:  # the longest have twice as many
             capped = capped | (2.0 * num_steps > self.max_steps)
@@ -356,3 +349,88 @@ def _short(step: int, warmup: int) -> bool:
 def _left(warmup: int) -> float:
     """Return the transitions of warmup whose trajectories have their full length."""
     return _LEFT_OF_FEW if warmup < _FEW else _LEFT_SHARE * warmup
+
+
+# The momentum of the search has a layer of its own: it shares no number with a draw.
+_SEARCH_LAYER = 1
+
+
+@functools.lru_cache(maxsize=32)
+def windows(warmup: int) -> tuple[int, frozenset[int]]:
+    """Return the first transition of the mass adaptation, and the transitions that end its windows.
+
+    Stan's schedule: a fast start of 75, slow windows of 25, 50, 100, ... and a fast end of 50; a
+    short warmup scales the three to 15, 75 and 10 %. Under 20 transitions there are no windows.
+    Unlike Stan's, no window is shorter than the first: from 151 to 174 transitions one takes all.
+    """
+    if warmup < 20:
+        return warmup, frozenset()
+    start, base, end = 75, 25, 50
+    if start + base + end > warmup:
+        start, end = int(0.15 * warmup), int(0.1 * warmup)
+        base = warmup - start - end
+    last = warmup - end
+    if last < start + 2 * base:  # no room for a second window of some length: one takes all
+        return start, frozenset({last})
+    close, size = start + base, base
+    ends = [close]
+    while close != last:
+        size *= 2
+        close += size
+        # A window too short to be followed by one of twice its size reaches to the end.
+        if close != last and close + 2 * size > last:
+            close = last
+        ends.append(close)
+    return start, frozenset(ends)
+
+
+def reasonable_step_size(
+    density: Density,
+    position: Array,
+    terms: Array,
+    grad: Array,
+    inverse_mass: Array | None,
+    *,
+    start: float,
+    seed: int,
+    step: int,
+    chains: npt.NDArray[np.uint32],
+    guard: InterruptGuard | None,
+) -> HostArray:
+    """Return step sizes (C,) of which one is accepted half the time (the paper's algorithm 4).
+
+    `start` is tried first; a small one keeps foreign code away from wild positions.
+    """
+    xp, count = density.xp, chains.shape[0]
+    p0 = random_numbers.normal(
+        xp,
+        (count, density.dim),
+        density.dtype,
+        seed=seed,
+        step=step,
+        chains=chains,
+        purpose=random_numbers.MOMENTUM,
+        layer=_SEARCH_LAYER,
+    )
+    if inverse_mass is not None:
+        p0 = p0 / xp.sqrt(inverse_mass)
+    kinetic0 = transitions.kinetic_energy(xp, p0, inverse_mass)
+    one = np.ones(count, dtype=np.int64)
+    eps = np.full(count, start)
+    direction: HostArray | None = None
+    active = np.ones(count, dtype=bool)
+    while True:
+        _, p, new_terms, _, _ = density.leapfrog(
+            position, p0, grad, from_host(xp, eps.copy()), one, inverse_mass, guard
+        )
+        with errstate(xp):
+            kinetic = transitions.kinetic_energy(xp, p, inverse_mass)
+            drop = -to_host((kinetic - kinetic0) + total(terms - new_terms))
+        drop = np.where(np.isfinite(drop), drop, -np.inf)  # log acceptance ratio
+        if direction is None:
+            direction = np.where(drop > math.log(0.5), 1.0, -1.0)
+        active &= direction * drop > -direction * math.log(2.0)
+        active &= (eps > 1e-12) & (eps < 1e7)
+        if not active.any():
+            return eps
+        eps = np.where(active, eps * 2.0**direction, eps)

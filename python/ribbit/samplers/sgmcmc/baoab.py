@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ribbit import options, schedules
+from ribbit import schedules
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import dtype_in, to_host
 from ribbit.density import Density
 from ribbit.protocols import Array
-from ribbit.sample import Sampler
 from ribbit.samplers.mcmc.options import inverse_mass
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.step_pilot import StepPilot
@@ -22,7 +21,7 @@ __all__ = ["BAOAB"]
 _COOLING = 15.0
 
 
-class BAOAB(Stepping, Sampler):
+class BAOAB(Stepping):
     """Kinetic Langevin dynamics with symmetric minibatches.
 
     Positions theta move along velocities u, which gradients kick and noise refreshes. A step of
@@ -98,9 +97,7 @@ class BAOAB(Stepping, Sampler):
         track_lp: bool = False,
     ) -> None:
         name = "BAOAB"
-        density = Density(target, function=name)
-        options.no_dropout(name, target)
-        options.sums_over_rows(name, target)
+        density = Density(target, function=name, dropout=False, by_rows=True)
         super().__init__(density)
         mass: Any = inverse_mass_matrix
         if isinstance(mass, str):

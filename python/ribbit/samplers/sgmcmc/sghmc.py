@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ribbit import options, schedules
+from ribbit import schedules
 from ribbit._arrays import checks
 from ribbit.density import Density
-from ribbit.sample import Sampler
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.step_pilot import StepPilot
 from ribbit.samplers.sgmcmc.stepper import Stepper, Stepping
@@ -15,7 +14,7 @@ from ribbit.samplers.sgmcmc.stepper import Stepper, Stepping
 __all__ = ["SGHMC"]
 
 
-class SGHMC(Stepping, Sampler):
+class SGHMC(Stepping):
     """Stochastic gradient Hamiltonian Monte Carlo in its friction form (Chen et al. 2014, eq. 15).
 
     Every step is v = (1 - a) v + eps g + sqrt(2 a eps) xi; theta += v. Here g is the gradient of
@@ -70,9 +69,7 @@ class SGHMC(Stepping, Sampler):
         schedule: schedules.Schedule | None = None,
         track_lp: bool = False,
     ) -> None:
-        density = Density(target, function="SGHMC")
-        options.no_dropout("SGHMC", target)
-        options.sums_over_rows("SGHMC", target)
+        density = Density(target, function="SGHMC", dropout=False, by_rows=True)
         super().__init__(density)
         rule = Rule("friction", friction=checks.fraction("SGHMC", "friction", friction))
         self._stepper = Stepper(

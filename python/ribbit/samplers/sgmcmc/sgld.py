@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ribbit import options, schedules
+from ribbit import schedules
 from ribbit._arrays import checks
 from ribbit.density import Density
-from ribbit.sample import Sampler
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.step_pilot import StepPilot
 from ribbit.samplers.sgmcmc.stepper import Stepper, Stepping
@@ -15,7 +14,7 @@ from ribbit.samplers.sgmcmc.stepper import Stepper, Stepping
 __all__ = ["SGLD"]
 
 
-class SGLD(Stepping, Sampler):
+class SGLD(Stepping):
     """Stochastic gradient Langevin dynamics (Welling and Teh 2011, eq. 4).
 
     Every step is theta += (eps/2) g + sqrt(eps) xi, with the gradient g of the log density
@@ -74,9 +73,7 @@ class SGLD(Stepping, Sampler):
         schedule: schedules.Schedule | None = None,
         track_lp: bool = False,
     ) -> None:
-        density = Density(target, function="SGLD")
-        options.no_dropout("SGLD", target)
-        options.sums_over_rows("SGLD", target)
+        density = Density(target, function="SGLD", dropout=False, by_rows=True)
         super().__init__(density)
         if preconditioner is not None:
             checks.choice("SGLD", "preconditioner", preconditioner, ("rmsprop",))

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
-from ribbit import options, schedules
+from ribbit import schedules
 from ribbit._arrays import checks, overrides, random_numbers
 from ribbit._arrays.batches import Batches
-from ribbit._arrays.namespace import errstate, to_host
+from ribbit._arrays.namespace import errstate
 from ribbit._arrays.warning import warn
 from ribbit.adapter import Thinning
 from ribbit.density import Density, total
@@ -25,6 +24,7 @@ from ribbit.interrupt import InterruptGuard
 from ribbit.protocols import Array
 from ribbit.results.draws import Draws
 from ribbit.results.state import StochasticState
+from ribbit.sample import Stepwise
 from ribbit.samplers.sgmcmc.python_steps import python_steps
 from ribbit.samplers.sgmcmc.rule import Rule
 
@@ -80,8 +80,8 @@ class Stepper:
         self.pilot: Pilot | None = None
         self.schedule = schedules.check(function, schedule)
         self.track_lp = checks.boolean(function, "track_lp", track_lp)
-        self.num_rows = options.num_rows(function, density.target)
-        self.batch_size = options.batch_size(function, batch_size, self.num_rows)
+        self.num_rows = density.num_rows
+        self.batch_size = density.batch_size(batch_size)
         self._native = density.native("advance")
         if self._native is None:
             overrides.needed(function, density.target, "value_and_grad")
@@ -100,29 +100,25 @@ class Stepper:
     def _batches(self) -> Batches:
         return Batches(self.num_rows, self.batch_size, self.rule.kind == "kinetic")
 
-    def thin(self, function: str, num_draws: int, thin: int) -> int:
-        """Return steps per draw: whole cycles of a cyclical schedule, one unless told more."""
-        if self.schedule.kind != "cyclical":
-            return thin
-        cycle = self.schedule.num_steps
+    def thinning(self, function: str, thin: int) -> Thinning:
+        """Return which steps give draws: whole cycles of a cyclical schedule, one by default."""
+        schedule = self.schedule
+        if schedule.kind != "cyclical":
+            return Thinning(thin)
+        cycle = schedule.num_steps
         steps = cycle if thin == 1 else thin
         if steps % cycle:
             raise ValueError(
                 f"[{function}] expected thin as a multiple of {cycle}, the steps of a cycle, "
                 f"got {thin}"
             )
-        return steps
+        return Thinning(steps, schedule.draws_per_cycle, schedule.gap)
 
-    def thinning(self, thin: int) -> Thinning:
-        """Return which steps give draws: several of a cycle, where the schedule says so."""
-        if self.schedule.kind != "cyclical":
-            return Thinning(thin)
-        return Thinning(thin, self.schedule.draws_per_cycle, self.schedule.gap)
-
-    def check_end(self, function: str, state: StochasticState, num_draws: int, thin: int) -> None:
+    def check_end(
+        self, function: str, state: StochasticState, num_draws: int, thinning: Thinning
+    ) -> None:
         """Raise when a cyclical schedule ends before the run, warn when a cosine has ended."""
-        schedule, begin = self.schedule, max(0, state.step - state.warmup)
-        thinning = self.thinning(thin)
+        schedule, begin, thin = self.schedule, max(0, state.step - state.warmup), thinning.period
         end = thinning.step(thinning.count(begin) + num_draws)  # steps after warmup
         if schedule.kind == "cyclical" and end > schedule.num_cycles * schedule.num_steps:
             raise ValueError(
@@ -164,12 +160,7 @@ class Stepper:
                     "of unit scale (standardize=True), init=fit, a longer warmup, or HMC; "
                     "draws.summary(x) says whether they have converged",
                 )
-        _finite(function, "position", chains, to_host(position))
-        terms, grad = density.terms_and_grad(position, guard)
-        with errstate(xp):
-            logdensity = total(terms)
-        _finite(function, "log density", chains, to_host(logdensity)[:, None])
-        _finite(function, "gradient", chains, to_host(grad))
+        _, _, logdensity = density.evaluate(function, position, chains, guard)
         first = second = None
         if self.rule.kind == "kinetic" or (self.rule.kind == "friction" and self.rule.noisy):
             # What the velocity is without gradients: standard normal, or to leading order of
@@ -208,8 +199,7 @@ class Stepper:
         """Check that a state fits this target and rule."""
         if not isinstance(state, StochasticState):
             raise TypeError(f"[{function}] expected a StochasticState, got {checks.summary(state)}")
-        options.same_kind(function, self.density, state.position)
-        options.same_target(function, self.density, state.target)
+        self.density.check_state(function, state)
         wants = self.rule.moments
         has = (state.first_moment is not None, state.second_moment is not None)
         if wants != has:
@@ -401,87 +391,12 @@ def _moments(first: bool, second: bool) -> str:
     return f"{' and '.join(names)} moments" if names else "no moments"
 
 
-def _finite(
-    function: str, what: str, chains: npt.NDArray[np.uint32], values: npt.NDArray[Any]
-) -> None:
-    good = np.isfinite(values).all(axis=1)
-    if not good.all():
-        chain = int(np.argmin(good))
-        raise ValueError(
-            f"[{function}] expected a finite {what} at the initial positions, got "
-            f"{values[chain][~np.isfinite(values[chain])][0]} in chain {chains[chain]}"
-        )
-
-
-class Stepping:
-    """Base class, next to `Sampler`, for samplers whose steps a `Stepper` makes."""
+class Stepping(Stepwise[StochasticState]):
+    """Base class of the samplers whose steps a `Stepper` makes."""
 
     _statistics: ClassVar[dict[str, str]] = {"lp": "float64", "step_size": "float64"}
 
-    settings: dict[str, Any]
     _stepper: Stepper
-    _start_arrays: Callable[..., tuple[Array, npt.NDArray[np.uint32]]]
-
-    def init(
-        self,
-        position: Array,
-        *,
-        seed: checks.Seed = 0,
-        chains: npt.ArrayLike | None = None,
-        warmup: int = 0,
-    ) -> StochasticState:
-        """Start chains at given positions.
-
-        Parameters
-        ----------
-        position : (P,) or (C, P) array
-            Converted to the target's dtype and copied.
-        seed : int, Generator, SeedSequence or None
-            As in :meth:`sample`.
-        chains : (C,) ids, optional
-            Ids of the chains, default 0..C-1.
-        warmup : int
-            Steps of warmup. SGLD's preconditioner moves in them, BAOAB begins with more friction,
-            SGHMC adapts nothing.
-
-        Returns
-        -------
-        StochasticState
-
-        Raises
-        ------
-        TypeError, ValueError
-            For a wrong kind or shape, and for a position without a finite log density and gradient.
-        """
-        name = f"{type(self).__name__}.init"
-        return self._init(name, position, checks.seed(name, seed), chains, warmup, None)
-
-    def step(
-        self, state: StochasticState, *, num_steps: int = 1
-    ) -> tuple[StochasticState, dict[str, Array]]:
-        """Return the state after `num_steps` steps, and statistics.
-
-        Parameters
-        ----------
-        state : StochasticState
-            Not changed.
-        num_steps : int
-            At least 1.
-
-        Returns
-        -------
-        state : StochasticState
-        info : dict of (C,) arrays
-            lp and step_size of the last step.
-
-        Raises
-        ------
-        NonFiniteError
-            If a parameter becomes infinite or NaN; carries the last finite state.
-        """
-        name = f"{type(self).__name__}.step"
-        count = checks.integer(name, "num_steps", num_steps, minimum=1, maximum=2**39)
-        return self._stepper.advance(self._stepper.adopt(name, state), count, None)
 
     def _init(
         self,
@@ -508,17 +423,11 @@ class Stepping:
         report = before or pilot.report(state.seed, float(state.step_size[0]))
         return {} if report is None else {"pilot": report}
 
-    def _thin(self, function: str, num_draws: int, thin: int) -> int:
-        return self._stepper.thin(function, num_draws, thin)
+    def _thinning(self, function: str, thin: int) -> Thinning:
+        return self._stepper.thinning(function, thin)
 
-    def _reports_lp(self) -> bool:
-        return self._stepper.track_lp
-
-    def _thinning(self, thin: int) -> Thinning:
-        return self._stepper.thinning(thin)
-
-    def _check_end(self, function: str, state: Any, num_draws: int, thin: int) -> None:
-        self._stepper.check_end(function, state, num_draws, thin)
+    def _check_end(self, function: str, state: Any, num_draws: int, thinning: Thinning) -> None:
+        self._stepper.check_end(function, state, num_draws, thinning)
 
     def _adopt(self, function: str, state: Any, guard: InterruptGuard | None) -> StochasticState:
         return self._stepper.adopt(function, state)
