@@ -235,7 +235,7 @@ class Density:
     ) -> tuple[Array, Array, Array]:
         """Return terms, gradient and log density (C,) where chains start; ValueError if not finite.
 
-        Of a state that is `resumed` only the log density must be finite.
+        A state that is `resumed` needs a finite log density alone.
         """
         where = "the state's positions" if resumed else "the initial positions"
 

@@ -1,8 +1,8 @@
 """Workers of an executor, which move groups of chains or of members.
 
-A task is a pure function of the state of a group and its last step, and a draw depends on (seed,
-chain id, step) alone: the bits are those of a run without workers, and a task that is lost with its
-worker is submitted again.
+A task is a pure function of the state of a group and of its last step. A draw depends on (seed,
+chain id, step) alone, so it is bit-identical to the draw of a run without workers. A task that is
+lost with its worker is submitted again.
 
 Shapes: C chains, K draws, P parameters.
 """

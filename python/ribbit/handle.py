@@ -1,4 +1,4 @@
-"""The handle of a run that goes on in a thread of its own."""
+"""The handle of a run in a thread of its own."""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ def check_progress(function: str, progress: object) -> None:
 class Progress:
     """Counts steps, acceptance, divergences and gradients, and shows them as `progress` says.
 
-    `total`, `warmup` and `done`, those of earlier calls, are in steps; `draws` tells how many draws
-    so many steps give. A `fit` has members that make steps instead of chains that record draws.
+    `total`, `warmup` and `done` (by earlier calls) are in steps; `draws` returns how many draws a
+    number of steps gives. A `fit` has members that make steps instead of chains that record draws.
     """
 
     def __init__(

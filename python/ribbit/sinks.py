@@ -1,4 +1,4 @@
-"""Where the draws of a run go: memory, or the files of a folder (`ribbit.store.FileSink`).
+"""Sinks of the draws of a run: memory, or the files of a folder (`ribbit.store.FileSink`).
 
 Shapes: C chains, D draws, K draws of a block, P parameters.
 """
@@ -21,7 +21,7 @@ _FIRST, _BYTES = 64, 1 << 23  # draws of the first block that grows, and what it
 
 
 class Sink(Protocol):
-    """What a run gives its draws to."""
+    """Takes the draws of a run."""
 
     @property
     def count(self) -> int:
@@ -29,7 +29,7 @@ class Sink(Protocol):
         ...
 
     def room(self) -> int:
-        """Return for how many draws there is memory; MemoryError if there is none."""
+        """Return for how many draws there is memory; MemoryError for 0."""
         ...
 
     def append(self, positions: Array, stats: Mapping[str, Array]) -> None:
@@ -97,7 +97,7 @@ class Memory:
         self._begin, self._end = self.count, end
 
     def room(self) -> int:
-        """Return for how many draws there is memory; MemoryError if there is none."""
+        """Return for how many draws there is memory; MemoryError for 0."""
         with self._lock:
             if self.count == self._end < self._most:
                 each = self._like.shape[0] * self._dim * host_dtype(self._like).itemsize

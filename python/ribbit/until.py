@@ -329,7 +329,7 @@ class ConvergenceMonitor:
         return Check(met, rhat, ess, of)
 
     def predict(self, guard: InterruptGuard, *, partial: bool = True) -> None:
-        """Predict with the draws that wait; those of a `partial` batch wait on."""
+        """Predict with the waiting draws; with `partial` also before the batch is complete."""
         if not self._waiting or (partial and self._partial is not None):
             return
         xp = namespace(self._waiting[0])
@@ -365,7 +365,7 @@ class ConvergenceMonitor:
     def restore(
         self, plain: dict[str, Any], arrays: dict[str, npt.NDArray[Any]], xp: ModuleType
     ) -> None:
-        """Go on from `pack`."""
+        """Restore what `pack` returned."""
         self._seen, self._every = int(plain["seen"]), int(plain["every"])
         self.check_at, self.checked_at = int(plain["next"]), int(plain["at"])
         self.last_check = None if plain["last"] is None else Check(*plain["last"])

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from scipy import special, stats
 
 from ribbit import diagnostics
-from ribbit.results import streaming
+from ribbit.results import convergence
 
 RHAT = ["rank", "split", "folded", "z_scale", "identity"]
 ESS = ["bulk", "tail", "mean", "sd", "median", "identity"]
@@ -101,7 +101,7 @@ def test_blocks_and_shapes(rng, monkeypatch, name, method):
     assert whole.shape == (3, 5)
     assert np.isnan(whole[2, 2])
     assert np.isfinite(np.delete(whole.reshape(-1), 12)).all()
-    monkeypatch.setattr(streaming, "_BLOCK_ELEMENTS", 400)
+    monkeypatch.setattr(convergence, "_BLOCK_ELEMENTS", 400)
     np.testing.assert_array_equal(function(a, method=method), whole)
     alone = [[function(a[:, :, i, j], method=method) for j in range(5)] for i in range(3)]
     np.testing.assert_array_equal(alone, whole)
@@ -280,7 +280,7 @@ def test_predictions_are_streamed(rng, monkeypatch, classification):
     terms = line.predictive(positions.reshape(120, 2), x)
     values = (terms.probs if classification else terms.mean).reshape(4, 30, 100, -1)
     line.largest = 0
-    monkeypatch.setattr(streaming, "_ROW_ELEMENTS", 1000)
+    monkeypatch.setattr(convergence, "_ROW_ELEMENTS", 1000)
     got = diagnostics.predictive_rhat(draws, x)
     assert line.largest <= 2000
     np.testing.assert_allclose(got, diagnostics.rhat(values), rtol=1e-12)

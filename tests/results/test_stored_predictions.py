@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit._arrays.namespace import is_lazy
 from ribbit.results import lazy, prediction
 from ribbit.results.lazy import JoinedArray
 from ribbit.results.prediction import Prediction
@@ -58,7 +59,7 @@ def test_answers_are_those_of_draws_in_memory(name, axis, tmp_path, monkeypatch)
         sgld.sample(40, store=tmp_path / str(i), **given, **plain)
         runs.append(rb.load(tmp_path / str(i)))
     stored = runs[0] if axis is None else rb.concatenate(runs, axis)
-    assert lazy.is_lazy(stored.positions)
+    assert is_lazy(stored.positions)
     memory = Prediction(stored.predictive, X, positions=np.asarray(stored.positions))
     expected, density = answers(memory), memory.log_likelihood(y)
     for held, chunk in ((1 << 20, 1 << 20), (4000, 100)):

@@ -6,28 +6,29 @@ import math
 import numbers
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 
 from ribbit import _core
-from ribbit._arrays import interfaces
 from ribbit._arrays.keywords import VALUES
-from ribbit._arrays.row_shapes import row_blocks
 from ribbit.errors import DataError, DTypeError, ShapeError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = [
+    "BLOCK",
     "FloatArray",
     "Seed",
     "all_true",
     "blame",
     "boolean",
     "chain_ids",
+    "check_rows",
     "choice",
     "column_names",
     "data",
@@ -35,11 +36,14 @@ __all__ = [
     "float_dtype",
     "foreign",
     "fraction",
+    "has_cuda_interface",
+    "in_device_memory",
     "integer",
     "integer_array",
     "interrupt_flag",
     "items",
     "known_class",
+    "malformed",
     "mapping",
     "matched",
     "memory",
@@ -48,7 +52,9 @@ __all__ = [
     "path",
     "positive",
     "real",
+    "reason",
     "rebuild",
+    "row_blocks",
     "seed",
     "summary",
     "unmasked",
@@ -285,7 +291,7 @@ def items(function: str, name: str, value: object, what: str) -> tuple[Any, ...]
     try:
         return tuple(value)
     except Exception as error:
-        raise TypeError(f"{expected} ({interfaces.reason(error)})") from error
+        raise TypeError(f"{expected} ({reason(error)})") from error
 
 
 def widths(function: str, hidden: object) -> tuple[int, ...]:
@@ -327,7 +333,7 @@ def unmasked(function: str, name: str, value: object) -> None:
 def numeric(function: str, name: str, value: object) -> npt.NDArray[Any]:
     """Return an array-like of bools, integers or real floats as a NumPy array, uncopied."""
     expected = f"{name} as an array of real numbers"
-    if interfaces.has_cuda_interface(value):
+    if has_cuda_interface(value):
         # Never a silent copy between devices.
         raise DTypeError(f"[{function}] expected {expected} in host memory, got {summary(value)}")
     unmasked(function, name, value)
@@ -336,7 +342,7 @@ def numeric(function: str, name: str, value: object) -> npt.NDArray[Any]:
     try:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        got = f"{summary(value)} ({interfaces.reason(error)})"
+        got = f"{summary(value)} ({reason(error)})"
         raise DTypeError(f"[{function}] expected {expected}, got {got}") from error
     if array.dtype.kind not in "biuf":
         if _is_frame(value):
@@ -558,3 +564,108 @@ def rebuild(
         raise TypeError(
             f"[{function}] expected the fields of {name}, got {sorted(fields)}"
         ) from error
+
+
+_DLPACK_CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
+
+
+def has_cuda_interface(value: object) -> bool:
+    """Whether `value` has the CUDA array interface, also one that raises when it is read."""
+    try:
+        return hasattr(value, "__cuda_array_interface__")
+    except Exception:  # PyTorch's property raises RuntimeError for a tensor that requires grad
+        return True
+
+
+def in_device_memory(value: object) -> bool:
+    """Whether `value` says that it lies in device memory."""
+    if isinstance(value, np.ndarray):
+        return False
+    if has_cuda_interface(value):
+        return True
+    try:
+        where: Any = value.__dlpack_device__()  # type: ignore[attr-defined]
+        return bool(where[0] in _DLPACK_CUDA)
+    except Exception:  # no such method, or an array that lies nowhere (PyTorch's "meta")
+        return False
+
+
+def malformed(value: object) -> str:
+    """Return what is wrong with the CUDA array interface of `value`, "" when nothing is."""
+    # Checked before an array library reads it, which may do so without looking.
+    try:
+        given: Any = value.__cuda_array_interface__  # type: ignore[attr-defined]
+    except Exception as error:
+        return reason(error)
+    if not isinstance(given, dict):
+        return f"its __cuda_array_interface__ is {type(given).__name__}, not dict"
+    missing = [repr(key) for key in ("shape", "typestr", "data", "version") if key not in given]
+    if missing:
+        return f"its __cuda_array_interface__ lacks {', '.join(missing)}"
+    shape, data = given["shape"], given["data"]
+    if not isinstance(shape, tuple) or not all(
+        isinstance(n, Integral) and int(n) >= 0 for n in shape
+    ):
+        return f"its shape is {shape!r}"
+    try:
+        native = np.dtype(given["typestr"]).isnative
+    except (TypeError, ValueError):
+        native = False
+    if not native:
+        return f"its typestr is {given['typestr']!r}"
+    if not (isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], Integral)):
+        return f"its data is {data!r}"
+    if data[0] == 0 and all(shape):
+        return "its pointer is null"
+    strides = given.get("strides")
+    if strides is not None and (
+        not isinstance(strides, tuple)
+        or len(strides) != len(shape)
+        or not all(isinstance(n, Integral) for n in strides)
+    ):
+        return f"its strides are {strides!r}"
+    return ""
+
+
+def reason(error: BaseException) -> str:
+    """Return the first line of what a library said."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+BLOCK = 1 << 17  # numbers that temporary arrays of some rows hold: 1 MiB in float64
+
+
+def check_rows(function: str, shape: tuple[int, ...], wanted: tuple[int, ...], got: str) -> None:
+    """Raise ShapeError unless `shape` is (N, *wanted) with rows; `got` describes the array."""
+    if len(shape) == len(wanted) + 1 and shape[1:] == wanted and shape[0] > 0:
+        return
+    expected = ", ".join(["N", *map(str, wanted)])
+    way = _way(shape, wanted)
+    raise ShapeError(
+        f"[{function}] expected x of shape ({expected}) with N >= 1 for a model with "
+        f"input_shape {wanted}, got {got}{f': {way}' if way else ''}"
+    )
+
+
+def _way(shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    """Return the call that makes rows of an array of this shape, or an empty string."""
+    if math.prod(shape) == 0:
+        return ""
+    if shape == wanted:
+        return "a single row is x[None]"
+    if len(wanted) == 3 and shape[1:] == (wanted[2], *wanted[:2]):
+        return "channels stand last, np.moveaxis(x, 1, -1)"
+    if wanted[-1] == 1 and len(shape) == len(wanted) and shape[1:] == wanted[:-1]:
+        return f"give x[..., None], of one {'channel' if len(wanted) > 1 else 'column'}"
+    if len(wanted) > 1 and shape[1:] == (math.prod(wanted),):
+        return f"give x.reshape{(-1, *wanted)}, if its rows are in that order"
+    if len(wanted) == 1 and len(shape) > 2 and math.prod(shape[1:]) == wanted[0]:
+        return "give x.reshape(len(x), -1)"
+    return ""
+
+
+def row_blocks(rows: int, numbers: int, most: int = BLOCK) -> Iterator[slice]:
+    """Yield slices of all rows, each of `most` numbers or fewer if a row has `numbers`."""
+    size = max(1, most // max(1, numbers))
+    return (slice(low, min(low + size, rows)) for low in range(0, rows, size))

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from ribbit._arrays.checks import row_blocks
 from ribbit._arrays.mapped import MappedRows
 from ribbit._arrays.namespace import errstate, from_host, namespace, to_host
-from ribbit._arrays.row_shapes import row_blocks
 from ribbit._arrays.warning import warn
 from ribbit.errors import ScaleWarning
 

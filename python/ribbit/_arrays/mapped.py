@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit._arrays import checks
-from ribbit._arrays.row_shapes import BLOCK, row_blocks
+from ribbit._arrays.checks import BLOCK, row_blocks
 from ribbit.errors import DataError
 
 if TYPE_CHECKING:

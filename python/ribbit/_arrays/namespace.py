@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit._arrays import checks, interfaces
+from ribbit._arrays import checks
 from ribbit._arrays.packages import advice
 from ribbit.errors import DTypeError
 from ribbit.protocols import Array
@@ -30,6 +30,7 @@ __all__ = [
     "from_host",
     "is_array",
     "is_device_array",
+    "is_lazy",
     "library_of",
     "namespace",
     "refuse_device_array",
@@ -75,7 +76,7 @@ def library_of(value: object) -> ModuleType | None:
 
 def is_device_array(value: object) -> bool:
     """Whether `value` lies in device memory, whatever library it belongs to."""
-    return interfaces.in_device_memory(value)
+    return checks.in_device_memory(value)
 
 
 def from_device(function: str, name: str, value: Any) -> Array:
@@ -83,8 +84,8 @@ def from_device(function: str, name: str, value: Any) -> Array:
     library = library_of(value)
     if library is not None and library.__name__ in _devices:
         return value
-    interface = interfaces.has_cuda_interface(value)
-    wrong = interfaces.malformed(value) if interface else ""
+    interface = checks.has_cuda_interface(value)
+    wrong = checks.malformed(value) if interface else ""
     if wrong:
         raise _no_device_array(function, name, value, wrong)
     try:
@@ -99,7 +100,7 @@ def from_device(function: str, name: str, value: Any) -> Array:
     try:
         return cupy.asarray(value) if interface else cupy.from_dlpack(value)
     except Exception as error:  # what another library raises
-        raise _no_device_array(function, name, value, interfaces.reason(error)) from error
+        raise _no_device_array(function, name, value, checks.reason(error)) from error
 
 
 def _no_device_array(function: str, name: str, value: object, why: str) -> DTypeError:
@@ -137,6 +138,11 @@ def namespace(*arrays: Array, function: str = "ribbit", name: str = "an array") 
             )
         found = one
     return np if found is None else found
+
+
+def is_lazy(array: object) -> bool:
+    """Whether an array reads what is indexed, and should be asked for parts."""
+    return getattr(array, "lazy", False) is True
 
 
 def is_array(value: object) -> bool:

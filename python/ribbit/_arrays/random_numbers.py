@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit import _core
-from ribbit._arrays import device_kernels
+from ribbit._arrays import checks, device_kernels
+from ribbit._arrays.checks import FloatArray
 from ribbit._arrays.namespace import device_of, dtype_in, host_dtype
 from ribbit.protocols import Array
 
@@ -27,6 +28,7 @@ __all__ = [
     "draw_weights",
     "epoch_rows",
     "normal",
+    "normal_starts",
     "reparameterize",
     "uniform",
 ]
@@ -160,4 +162,26 @@ def epoch_rows(
 ) -> npt.NDArray[np.int64]:
     """Return places begin .. begin + count - 1 of an epoch's order of the rows, (count,)."""
     out: npt.NDArray[np.int64] = _core.epoch_rows(rows, seed, chain, epoch, begin, count)
+    return out
+
+
+def normal_starts(
+    function: str,
+    seed: checks.Seed,
+    chains: int | npt.ArrayLike | None,
+    dim: int,
+    dtype: np.dtype[Any],
+) -> FloatArray:
+    """Return standard normals (C, dim), chain c the same whatever the others; None: one chain."""
+    number = checks.seed(function, seed)
+    ids = checks.chain_ids(function, 1 if chains is None else chains, each=dtype.itemsize * dim)
+    out: FloatArray = normal(
+        np,
+        (ids.size, dim),
+        dtype,
+        seed=number,
+        step=0,
+        chains=ids,
+        purpose=INIT,
+    )
     return out

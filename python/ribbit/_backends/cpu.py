@@ -14,9 +14,9 @@ import numpy as np
 
 from ribbit import _core
 from ribbit._arrays import checks, overrides
+from ribbit._arrays.checks import check_rows, row_blocks
 from ribbit._arrays.mapped import MappedRows
 from ribbit._arrays.positions import host_position
-from ribbit._arrays.row_shapes import check_rows, row_blocks
 from ribbit._backends.density_table import DensityTable, LikelihoodTable, NetworkTable
 
 if TYPE_CHECKING:

@@ -17,11 +17,18 @@ from ribbit._arrays import checks
 from ribbit._arrays.keywords import explain
 from ribbit.errors import ShapeError
 from ribbit.metrics import class_probabilities
-from ribbit.results.convergence import ess_block, mcse_block, nested_rhat_block, rhat_block
+from ribbit.results.convergence import as_host as as_host
+from ribbit.results.convergence import (
+    by_block,
+    by_row,
+    ess_block,
+    mcse_block,
+    nested_rhat_block,
+    positions_of,
+    rhat_block,
+)
 from ribbit.results.outcome import RHAT as RHAT
 from ribbit.results.outcome import divergences as divergences
-from ribbit.results.streaming import as_host as as_host
-from ribbit.results.streaming import by_block, by_row, positions_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
 from ribbit._arrays.positions import host_position, host_trajectory
-from ribbit._arrays.starts import normal_starts
+from ribbit._arrays.random_numbers import normal_starts
 from ribbit.errors import DTypeError, ShapeError
 
 __all__ = ["JaxDensity", "from_jax"]

@@ -13,7 +13,7 @@ import numpy as np
 from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
 from ribbit._arrays.keywords import explain
-from ribbit._arrays.starts import normal_starts
+from ribbit._arrays.random_numbers import normal_starts
 from ribbit._arrays.tables import html_table
 from ribbit._backends import dispatch
 from ribbit._backends.density_table import NetworkTable

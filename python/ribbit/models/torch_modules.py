@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
-from ribbit._arrays import checks, interfaces
+from ribbit._arrays import checks
 from ribbit._arrays.packages import needing
 from ribbit._backends import dispatch
 from ribbit._backends.codes import COLUMNS
@@ -135,7 +135,7 @@ def from_torch(
             return theta.astype(chosen)
     if refusals:
         raise refusals[0]
-    reason = interfaces.reason(broken[0])
+    reason = checks.reason(broken[0])
     raise ValueError(
         f"[{function}] expected an example that the module takes, got {checks.summary(example)} "
         f"({reason})"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ribbit._arrays import checks
-from ribbit._arrays.namespace import is_array, namespace
+from ribbit._arrays.namespace import is_array, is_lazy, namespace
 from ribbit.protocols import Array
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ __all__ = [
     "encoded",
     "forget",
     "in_memory",
-    "is_lazy",
     "join_arrays",
 ]
 
@@ -46,11 +45,6 @@ class MappedArray(np.memmap[Any, Any]):
     def lazy(self) -> bool:
         """Whether it is the file itself."""
         return self._mmap is not None  # type: ignore[attr-defined]
-
-
-def is_lazy(array: Any) -> bool:
-    """Whether an array reads what is indexed, and should be asked for parts."""
-    return getattr(array, "lazy", False) is True
 
 
 def chain_groups(array: Any) -> list[tuple[int, int]]:

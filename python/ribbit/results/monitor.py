@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ribbit._arrays.namespace import host_dtype, namespace, to_host
+from ribbit.results.convergence import as_host
 from ribbit.results.running import by_chain, inputs
-from ribbit.results.streaming import as_host
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ribbit.results.convergence import (
+    as_host,
+    by_block,
     chance_limit,
     ess_block,
     far_below,
@@ -21,7 +23,6 @@ from ribbit.results.convergence import (
     rhat_block,
 )
 from ribbit.results.monitor import monitored
-from ribbit.results.streaming import as_host, by_block
 from ribbit.results.summary import CONVERGED, NOT, PREDICTIONS, SHORT, Row, Summary
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ribbit._arrays import checks, overrides, records
 from ribbit._arrays.keywords import explain
-from ribbit._arrays.namespace import from_host, host_dtype, is_array, namespace, to_host
+from ribbit._arrays.namespace import from_host, host_dtype, is_array, is_lazy, namespace, to_host
 from ribbit.errors import DTypeError, KindError, MissingError, ShapeError
 from ribbit.protocols import Array, Predictive, PredictiveTerms
 from ribbit.results import lazy, observations
@@ -454,7 +454,7 @@ class Prediction:
         if self._moments is None:
             moments = Moments(self.kind)
             native = overrides.own(self._predictive, "predictive_moments", ("predictive",))
-            in_parts = lazy.is_lazy(self._positions)  # a chunk at a time
+            in_parts = is_lazy(self._positions)  # a chunk at a time
             if self._keep:
                 moments.add(self._all_kept())
             elif native is not None and self.num_draws > 0 and not in_parts:
@@ -609,7 +609,7 @@ class Prediction:
         """Join what a function makes of all draws at one block of rows after another."""
         rows = self._x.shape[0]
         kept = self._all_kept() if self._keep or self._positions is None else None
-        held = _HELD_OF_DISK if lazy.is_lazy(self._positions) else _HELD
+        held = _HELD_OF_DISK if is_lazy(self._positions) else _HELD
         block = max(1, held // (self._size * self._bytes_per_row()))
         result = []
         for low in range(0, rows, block):

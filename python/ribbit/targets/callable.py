@@ -13,7 +13,7 @@ import numpy as np
 from ribbit._arrays import checks
 from ribbit._arrays.keywords import explain
 from ribbit._arrays.positions import check_made, host_position, host_trajectory
-from ribbit._arrays.starts import normal_starts
+from ribbit._arrays.random_numbers import normal_starts
 from ribbit._backends.cpu import pointer_density
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.targets.likelihoods import Array64

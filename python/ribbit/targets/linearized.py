@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 
 from ribbit._arrays import checks, random_numbers
-from ribbit._arrays.row_shapes import row_blocks
+from ribbit._arrays.checks import row_blocks
 from ribbit._backends import dispatch
 from ribbit._backends.cpu import Cpu
 from ribbit.models.layers import Dense

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -38,7 +39,7 @@ class PriorTable:
     # learned scales of weights; their logarithms are the last parameters, their weights z
     scales: ScaleTable | None = None
 
-    @property
+    @functools.cached_property
     def dim(self) -> int:
         """Number of parameters P."""
         return int(self.rows[:, 1].sum())

@@ -15,7 +15,7 @@ import torch
 from ribbit._arrays import checks, overrides
 from ribbit._arrays.checks import FloatArray
 from ribbit._arrays.positions import host_position, one_position
-from ribbit._arrays.starts import normal_starts
+from ribbit._arrays.random_numbers import normal_starts
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.targets import prior_table
 from ribbit.targets.likelihoods import Array64, Likelihood

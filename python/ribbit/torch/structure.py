@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ribbit._arrays.starts import normal_starts
+from ribbit._arrays.random_numbers import normal_starts
 from ribbit.torch.evaluation import called, quiet
 from ribbit.torch.masks import Mask
 from ribbit.torch.parameters import ModuleParameter

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit._arrays import interfaces
+from ribbit._arrays import checks
 from ribbit._arrays import namespace as namespace_module
 from ribbit._arrays.namespace import device_of, from_device, is_device_array
 from tests.support.rubbish import DIM, MODEL, ROWS, X, Y, target
@@ -81,11 +81,11 @@ def test_malformed_interfaces(array, why):
 
 def test_sound_interfaces():
     """The control; empty arrays may have a null pointer."""
-    assert interfaces.malformed(Foreign()) == ""
-    assert interfaces.malformed(Foreign(strides=None)) == ""
-    assert interfaces.malformed(Foreign(strides=(16, 8))) == ""
-    assert interfaces.malformed(Foreign(shape=tuple(np.array([ROWS, 2])))) == ""
-    assert interfaces.malformed(Foreign(shape=(0, 2), data=(0, False))) == ""
+    assert checks.malformed(Foreign()) == ""
+    assert checks.malformed(Foreign(strides=None)) == ""
+    assert checks.malformed(Foreign(strides=(16, 8))) == ""
+    assert checks.malformed(Foreign(shape=tuple(np.array([ROWS, 2])))) == ""
+    assert checks.malformed(Foreign(shape=(0, 2), data=(0, False))) == ""
 
 
 def test_arrays_that_lie_nowhere():

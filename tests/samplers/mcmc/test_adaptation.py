@@ -12,7 +12,7 @@ from ribbit.results import state as state_module
 from ribbit.results.state import DualAveraging, Welford
 from ribbit.samplers import HMC
 from ribbit.samplers.mcmc import hmc as hmc_module
-from ribbit.samplers.mcmc.tuning import windows
+from ribbit.samplers.mcmc.hamiltonian import windows
 from tests.support.targets import Gaussian, Line, same
 
 

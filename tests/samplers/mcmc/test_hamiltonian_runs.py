@@ -10,7 +10,7 @@ import ribbit as rb
 from ribbit import _core, sample
 from ribbit.adapter import CallSize
 from ribbit.errors import RibbitWarning
-from ribbit.samplers.mcmc.tuning import Tuning
+from ribbit.samplers.mcmc.hamiltonian import Tuning
 from tests.support.targets import same
 
 pytestmark = [

@@ -6,7 +6,7 @@ import pytest
 import ribbit as rb
 from ribbit.samplers import NUTS
 from ribbit.samplers.mcmc import nuts as module
-from ribbit.samplers.mcmc.tuning import windows
+from ribbit.samplers.mcmc.hamiltonian import windows
 from tests.oracle import nuts_reference
 from tests.oracle.reference import Target, mlp_table
 from tests.support.targets import SDS, START, Gaussian, Scripted, posterior, same

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ribbit._arrays import checks
+from ribbit._arrays.checks import check_rows
 from ribbit._arrays.device import Device
 from ribbit._arrays.namespace import (
     dtype_in,
@@ -22,7 +23,6 @@ from ribbit._arrays.namespace import (
     to_host,
 )
 from ribbit._arrays.positions import position
-from ribbit._arrays.row_shapes import check_rows
 from ribbit._backends.cuda.density import DeviceDensity
 from ribbit._backends.cuda.forward import Forward, numbered_outputs, predictive_moments
 from ribbit._backends.cuda.forward_cache import with_forward

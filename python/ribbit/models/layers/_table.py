@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -35,7 +36,7 @@ class Parameter:
     is_weight: bool
     initial: float = 0.0  # where `Model.init` starts what is no weight: 1 for scales, else 0
 
-    @property
+    @functools.cached_property
     def size(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)

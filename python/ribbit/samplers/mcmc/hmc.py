@@ -13,9 +13,8 @@ from ribbit.density import Density, total
 from ribbit.interrupt import InterruptGuard
 from ribbit.protocols import Array, TransitionDraw
 from ribbit.results.state import DualAveraging, State
-from ribbit.samplers.mcmc.hamiltonian import Hamiltonian
+from ribbit.samplers.mcmc.hamiltonian import Hamiltonian, Tuning
 from ribbit.samplers.mcmc.options import mass_of_default
-from ribbit.samplers.mcmc.tuning import Tuning
 
 if TYPE_CHECKING:
     import numpy.typing as npt

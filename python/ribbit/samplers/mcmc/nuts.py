@@ -15,10 +15,9 @@ from ribbit.density import Density, total
 from ribbit.interrupt import InterruptGuard
 from ribbit.protocols import Array, TreeDraw
 from ribbit.results.state import State
-from ribbit.samplers.mcmc.hamiltonian import Hamiltonian
+from ribbit.samplers.mcmc.hamiltonian import Hamiltonian, Tuning, windows
 from ribbit.samplers.mcmc.no_u_turn import no_u_turn
 from ribbit.samplers.mcmc.options import inverse_mass
-from ribbit.samplers.mcmc.tuning import Tuning, windows
 
 if TYPE_CHECKING:
     pass
