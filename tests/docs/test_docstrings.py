@@ -22,7 +22,7 @@ import pytest
 
 import ribbit as rb
 from ribbit._arrays.threads import num_threads
-from tests.structure.test_internal_tests import RUN
+from tests.structure.graph import RUN
 from tests.support.paths import ROOT
 from tests.support.rooms import ROOMS
 
@@ -62,7 +62,7 @@ def test_rooms_are_all_that_users_import() -> None:
     modules = [p for p in package.iterdir() if p.suffix == ".py" or (p / "__init__.py").is_file()]
     rooms = {f"ribbit.{p.stem}" for p in modules if not p.name.startswith("_")}
     # Their names are public as ribbit's own, or they are internal.
-    inner = {"models", "results", "samplers", "store", "targets", *RUN.split("|")}
+    inner = {"models", "results", "samplers", "store", "targets", *RUN}
     assert rooms - {f"ribbit.{name}" for name in inner} - {"ribbit.py"} == set(ROOMS) - {"ribbit"}
 
 

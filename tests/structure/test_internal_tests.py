@@ -12,14 +12,12 @@ from pathlib import Path
 import pytest
 
 import ribbit
-from tests.structure.graph import modules, statements, targets_of
+from tests.structure.graph import RUN, modules, statements, targets_of
 from tests.support.paths import ROOT
 
 LIST = Path(__file__).with_name("internal_tests.csv")
 KNOWN = set(modules(Path(ribbit.__file__).resolve().parent, "ribbit"))
-# Files of a run at the top of the package are internal, too.
-RUN = "adapter|density|executor|handle|interrupt|progress|sample|sinks|until"
-INTERNAL = re.compile(rf"\bribbit\.(?:(?:samplers|results)\.|(?:{RUN})\b)[\w.]*")
+INTERNAL = re.compile(rf"\bribbit\.(?:(?:samplers|results)\.|(?:{'|'.join(RUN)})\b)[\w.]*")
 
 
 def import_lines(text: str) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import ribbit
-from tests.structure.graph import Import, circles, imports, modules
+from tests.structure.graph import RUN, Import, circles, imports, modules
 
 PACKAGE = Path(ribbit.__file__).resolve().parent
 ROOMS_AT_MOST = 27
@@ -30,9 +30,7 @@ RULES = {
     "store": BASE | {"results", "targets"},
     "distributed": BASE | {"results", "store"},
 }
-# One run, from the lowest file up: each may import the base, results, the store and those above it.
-RUN = ["interrupt", "density", "sinks", "progress", "until", "adapter", "executor", "handle"]
-RUN += ["sample"]
+# Each file of a run may import the base, results, the store and the files below it.
 for number, name in enumerate(RUN):
     RULES[name] = BASE | {"results", "store", "distributed", *RUN[:number]}
 RULES |= {
