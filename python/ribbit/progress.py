@@ -125,10 +125,12 @@ class Progress:
             self._done = done
         else:
             self._last = stats
-            names = self._names = self._names or [name for name in _SUMMED if name in stats]
+            names = [name for name in _SUMMED if name in stats]
             first = next(iter(stats.values()))
-            if first.ndim == 2:
+            if first.ndim == 2 or names != self._names:
                 self._read()
+            self._names = names
+            if first.ndim == 2:
                 self._add(done, {name: to_host(stats[name]) for name in names})
             else:
                 # Copied: keeping every array of a step alive costs its reuse by NumPy.

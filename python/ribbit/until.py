@@ -178,7 +178,8 @@ class ConvergenceMonitor:
             self.check_at = min(max_draws, first)
             self._cap = max(self._cap, 8 * math.ceil(rule.ess))
         self._seen, self._every = 0, 1
-        self._batch = max(1, _BATCH // (math.prod(theta.shape) * host_dtype(theta).itemsize))
+        fits = _BATCH // (math.prod(theta.shape) * host_dtype(theta).itemsize)
+        self._batch = max(1, min(fits, self._cap // self._chains))
         self._waiting: list[Array] = []  # (C, K, P) each, `_batch` draws together at most
         self._kept: list[npt.NDArray[np.float64]] = []  # (C, K, M) each
         self._partial: npt.NDArray[np.float64] | None = None  # of draws that still wait
@@ -231,14 +232,25 @@ class ConvergenceMonitor:
     def monitored(self) -> npt.NDArray[np.float64] | None:
         """Monitored quantities of all draws so far, (C, D', M); None while some wait."""
         waits = self._waiting and self._partial is None
-        return None if waits or not (parts := self._predicted()) else np.concatenate(parts, axis=1)
+        parts, _ = self._thinned(self._predicted())
+        return None if waits or not parts else np.concatenate(parts, axis=1)
 
     def _predicted(self) -> list[npt.NDArray[np.float64]]:
         return self._kept if self._partial is None else [*self._kept, self._partial]
 
+    def _thinned(
+        self, parts: list[npt.NDArray[np.float64]]
+    ) -> tuple[list[npt.NDArray[np.float64]], int]:
+        """Return every second draw, again and again, until they are few; and the draws per kept."""
+        every = self._every
+        while sum(part.shape[1] for part in parts) * self._chains > 2 * self._cap:
+            parts, every = [np.concatenate(parts, axis=1)[:, ::2]], 2 * every
+        return parts, every
+
     def settings(self) -> dict[str, Any]:
         """Return what is monitored, and the rule, as plain values."""
-        found = {"monitored": {**self._counts, "every": self._every, **self._monitor.describe()}}
+        every = self._thinned(self._predicted())[1]
+        found = {"monitored": {**self._counts, "every": every, **self._monitor.describe()}}
         if self.rule is not None:
             found["until"] = {"rhat": self.rule.rhat, "ess": self.rule.ess}
         return found
@@ -343,11 +355,9 @@ class ConvergenceMonitor:
         if partial:
             self._partial = values
             return
-        kept = [*self._kept, values]
-        while sum(part.shape[1] for part in kept) * self._chains > 2 * self._cap:
-            kept, self._every = [np.concatenate(kept, axis=1)[:, ::2]], 2 * self._every
+        kept, every = self._thinned([*self._kept, values])
         # In this order: another thread may ask for `monitored`, and gets None in between.
-        self._partial, self._kept, self._waiting = None, kept, []
+        self._partial, self._kept, self._every, self._waiting = None, kept, every, []
 
     def pack(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return what a checkpoint must hold: plain values, and arrays."""

@@ -34,7 +34,7 @@ def line(folder: Path, stop: int | None = None, seed: int = 2) -> rb.Draws:
 
         def predictive(self, theta: np.ndarray, x: np.ndarray) -> object:
             calls[0] += 1
-            if stop is not None and calls[0] > stop + 4:  # four come before the run
+            if stop is not None and calls[0] > stop + 3:  # three come before the run
                 raise Enough
             return original(theta, x)
 

@@ -66,7 +66,7 @@ class Monitor:
 
     def counts(self, theta: Any) -> dict[str, int]:
         """Return how many quantities of each kind positions (S, P) have."""
-        predicted = self._width * len(self.x) if self.x is not None else 0
+        predicted = self._width * self.x.shape[0] if self.x is not None else 0
         parts = self._parts(theta[:1, :], np.empty((1, predicted)))
         return {name: values.shape[1] for name, values in parts.items()}
 

@@ -11,7 +11,6 @@ from ribbit.errors import RibbitWarning
 from ribbit.results import state as state_module
 from ribbit.results.state import DualAveraging, Welford
 from ribbit.samplers import HMC
-from ribbit.samplers.mcmc import hmc as hmc_module
 from ribbit.samplers.mcmc.hamiltonian import windows
 from tests.support.targets import Gaussian, Line, same
 
@@ -187,7 +186,7 @@ def test_defaults_accept_where_data_have_little_noise(warmup, monkeypatch):
     assert rates.min() > 0.5
     assert rates.mean() > 0.7
     if warmup is None:
-        monkeypatch.setattr(hmc_module, "goes_together", lambda *_: False)
+        monkeypatch.setattr(HMC, "_several", False)
         monkeypatch.setattr(state_module, "_LAG", math.inf)
         assert accepted().max() < 0.1
 
