@@ -101,12 +101,12 @@ class LocalChains:
     def __init__(self, sampler: Any, state: AnyState, thinning: Thinning, *, each: bool) -> None:
         """Begin at `state`; each: whether every step of warmup is kept."""
         self.state = state  # after the last step
-        # Diverging transitions (C,) since the last draw, if the run is thinned.
-        self.divergences: Any = getattr(state, "divergences", None)
         # Step and statistics, (C,) or (C, K), of every call of the last block.
         self.calls: list[tuple[int, dict[str, Array]]] = []
         self._sampler, self._thinning, self._each = sampler, thinning, each
         self._counts = thinning.period > 1 and "diverging" in sampler._statistics
+        # Diverging transitions (C,) since the last draw, if the run is thinned.
+        self.divergences: Any = getattr(state, "divergences", None) if self._counts else None
         self._size = CallSize(sampler._call_seconds)
         self._in_blocks = bool(sampler._several)
         self._space: npt.NDArray[Any] = np.empty(0, host_dtype(state.position))

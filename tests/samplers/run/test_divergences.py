@@ -1,6 +1,7 @@
 """Divergences of thinned runs: all are counted, whoever makes the steps and however they stop."""
 
 import concurrent.futures
+import dataclasses
 import re
 import warnings
 
@@ -71,6 +72,13 @@ def expected(name):
     every = run(name, THIN * DRAWS, thin=1).stats["diverging"]
     assert 0 < np.sum(every) < every.size
     return every.reshape(CHAINS, DRAWS, THIN).sum(axis=2)
+
+
+def test_a_run_that_is_not_thinned_keeps_no_count():
+    """Else the first draw of a later thinned run would count transitions of earlier draws."""
+    state = dataclasses.replace(run("HMC", 1).state, divergences=np.array([3, 3]))
+    draws = OWN["HMC"]().sample(THIN, resume=state, thin=1, progress=False)
+    assert draws.state.divergences is None
 
 
 @pytest.mark.parametrize("name", OWN)
