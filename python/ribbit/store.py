@@ -879,7 +879,9 @@ def _load_folder(folder: Path, rescue: bool, verify: bool) -> Draws | Fit:
         dim = position.shape[1] if predictive is None else predictive.dim
         empty = np.empty((len(position), 0, dim), position.dtype)
         if "watch/kept" in arrays:
-            arrays["monitored"] = arrays["watch/kept"]
+            # The run goes on from more draws than it shows: from a batch that is not complete.
+            every = header["settings"]["monitored"]["every"] // header["watch"]["every"]
+            arrays["monitored"] = arrays["watch/kept"][:, ::every]
         draws, steps = FileSink(files, empty), None
         if "warmup_stats" in files:
             steps = FileSink(files, empty, "warmup_")

@@ -182,7 +182,8 @@ class ConvergenceMonitor:
         self._batch = max(1, min(fits, self._cap // self._chains))
         self._waiting: list[Array] = []  # (C, K, P) each, `_batch` draws together at most
         self._kept: list[npt.NDArray[np.float64]] = []  # (C, K, M) each
-        self._partial: npt.NDArray[np.float64] | None = None  # of draws that still wait
+        # Of the first draws that still wait: readers of a folder see them as the run continues.
+        self._partial: npt.NDArray[np.float64] | None = None
         at = None if rule is None else rule.at
         guard.begin_foreign()
         try:
@@ -231,9 +232,14 @@ class ConvergenceMonitor:
     @property
     def monitored(self) -> npt.NDArray[np.float64] | None:
         """Monitored quantities of all draws so far, (C, D', M); None while some wait."""
-        waits = self._waiting and self._partial is None
-        parts, _ = self._thinned(self._predicted())
-        return None if waits or not parts else np.concatenate(parts, axis=1)
+        if self._unpredicted() or not (parts := self._predicted()):
+            return None
+        return np.concatenate(self._thinned(parts)[0], axis=1)
+
+    def _unpredicted(self) -> int:
+        """Return how many of the draws that wait have no predictions yet."""
+        waiting: int = sum(part.shape[1] for part in self._waiting)
+        return waiting - (0 if self._partial is None else self._partial.shape[1])
 
     def _predicted(self) -> list[npt.NDArray[np.float64]]:
         return self._kept if self._partial is None else [*self._kept, self._partial]
@@ -261,7 +267,6 @@ class ConvergenceMonitor:
         part = positions[:, -self._seen % self._every : count : self._every, :]
         self._seen += count
         if part.shape[1]:
-            self._partial = None
             self._waiting.append(namespace(positions).asarray(part, copy=True))
 
     def _batch_left(self) -> int:
@@ -342,7 +347,7 @@ class ConvergenceMonitor:
 
     def predict(self, guard: InterruptGuard, *, partial: bool = True) -> None:
         """Predict with the waiting draws; with `partial` also before the batch is complete."""
-        if not self._waiting or (partial and self._partial is not None):
+        if not self._waiting or (partial and not self._unpredicted()):
             return
         xp = namespace(self._waiting[0])
         guard.begin_foreign()

@@ -278,6 +278,40 @@ def test_an_error_of_the_target_keeps_what_was_drawn(tmp_path: Path) -> None:
     assert np.array_equal(again.positions, _hmc().sample(3000, **CALL).positions)
 
 
+@pytest.mark.parametrize("save_draws", [True, False])
+def test_a_reader_of_a_resumed_run_has_monitored_quantities(
+    tmp_path: Path, save_draws: bool
+) -> None:
+    """Of the draws of the first call: the new ones still wait for their predictions."""
+
+    def fail() -> None:
+        raise RuntimeError("theirs")
+
+    def run(deed: object = None, after: int = -1, **options: Any) -> rb.Draws:
+        options = {"save_draws": save_draws, "store": tmp_path / "run", **CALL, **options}
+        return _hmc(Meddling(deed, after)).sample(300, **options)
+
+    first = run(lambda: time.sleep(1.0), 60, max_seconds=1.0)
+    assert not first.complete
+    with pytest.raises(RuntimeError, match="theirs"):
+        run(fail, 60)
+    read = rb.load(tmp_path / "run")
+    assert len(read.stats["lp"][0]) > len(first.stats["lp"][0])
+    assert np.array_equal(read.monitored, first.monitored)
+    assert np.array_equal(run().monitored, run(store=None).monitored)
+
+
+def test_a_long_run_in_a_folder_has_the_monitored_quantities_of_one_in_memory(
+    tmp_path: Path,
+) -> None:
+    """More draws than are shown, and than make a batch."""
+    _hmc().sample(9000, store=tmp_path / "run", **CALL)
+    read, alone = rb.load(tmp_path / "run"), _hmc().sample(9000, **CALL)
+    assert alone.settings["monitored"]["every"] == 2
+    assert read.settings["monitored"] == alone.settings["monitored"]
+    assert np.array_equal(read.monitored, alone.monitored)
+
+
 _TERM = """
 import os, signal, sys, warnings
 from tests.durability.lines import posterior
