@@ -331,7 +331,8 @@ class Sampler(ABC):
             opened: Any = contextlib.nullcontext()
             if call.store is not None and (ranks is None or ranks.leads):
                 opened = folder_opened(name, call.store)
-            with opened as folder, InterruptGuard(group) as guard, contextlib.ExitStack() as stack:
+            # The guard first: Ctrl-C while a folder opens would leave its lock to this process.
+            with InterruptGuard(group) as guard, opened as folder, contextlib.ExitStack() as stack:
                 return Run(sampler, name, call, ranks, folder, guard, stack, begin).complete()
 
     def _check(self, name: str, call: SimpleNamespace) -> None:

@@ -650,6 +650,9 @@ class Lock:
                 text = "is on a file system without locks. Do not start a second run in it."
                 warn(f"[{function}] {folder} {text}")
                 break
+            except BaseException:  # Ctrl-C, and nothing else would give the lock back
+                os.close(self._descriptor)
+                raise
             os.close(self._descriptor)
             time.sleep(0.01)
         else:
@@ -662,9 +665,10 @@ class Lock:
             os.ftruncate(self._descriptor, 0)
             who = f"process {self._process} on {os.uname().nodename}"
             os.pwrite(self._descriptor, who.encode(), 0)
-        except OSError as error:  # a full disk
+        except BaseException as error:  # a full disk, Ctrl-C
             self.release()
-            error.filename = str(self._path)
+            if isinstance(error, OSError):
+                error.filename = str(self._path)
             raise
 
     def release(self) -> None:

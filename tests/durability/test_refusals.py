@@ -221,6 +221,28 @@ def test_a_second_process_is_refused(folder: Path) -> None:
     assert not (folder / "lock").exists()
 
 
+@pytest.mark.parametrize("fits", [False, True], ids=["sample", "fit"])
+def test_ctrl_c_as_a_folder_opens_leaves_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fits: bool
+) -> None:
+    lock = fcntl.flock
+
+    def pressed(*arguments: int) -> None:
+        lock(*arguments)
+        signal.raise_signal(signal.SIGINT)
+
+    def call() -> rb.Draws | rb.MeanField:
+        if fits:
+            return rb.BBB(posterior()).fit(2, store=tmp_path / "a", progress=False)
+        return _hmc().sample(20, store=tmp_path / "a", **CALL)
+
+    monkeypatch.setattr(fcntl, "flock", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        call()
+    monkeypatch.undo()
+    assert call().complete
+
+
 _HOLDS = """
 import os, sys, time
 from pathlib import Path
