@@ -96,7 +96,7 @@ class Density:
         self.transition = self.native("hamiltonian") if fused else None
         self.tree = self.native("no_u_turn")
         self._terms = self.native("terms_and_grad")
-        # Of a `protocols.Completes`: kept draws have full_dim parameters.
+        # Set for a `protocols.Completes`, whose kept draws have full_dim parameters.
         self._completes = getattr(target, "complete", None)
         self.completes = self._completes is not None
         self.full_dim = int(target.full_dim) if self.completes else self.dim

@@ -119,7 +119,7 @@ def carrying(
     try:
         yield
     except BaseException as error:
-        # What cannot be packed, or an exception that takes no attributes, must not hide the error.
+        # A failure to pack, or an exception that takes no attributes, must not hide the error.
         with contextlib.suppress(Exception):
             value, words = done()
             setattr(error, attribute, value)

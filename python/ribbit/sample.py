@@ -89,7 +89,7 @@ _FORECAST, _FORECAST_SECONDS = 10, 15.0
 _LONG = 700.0
 _PATIENCE = 120.0  # seconds without a warning
 
-# What `init` may be instead of positions, by name; packages above this module fill it.
+# Values of `init` that are names; packages above this module fill it.
 STARTS: dict[str, Any] = {}
 
 
@@ -681,7 +681,7 @@ class Run:
         self.ended = "running"
         self.seconds: float | None = None
         self.state: AnyState = state
-        # Of a thinned run, diverging transitions since the last draw.
+        # Diverging transitions since the last draw, if the run is thinned.
         self._divergences: Any = getattr(state, "divergences", None)
         # Draws lie at fixed step numbers, whatever the step of a resumed state is.
         past = self.thinning.count(max(0, state.step - state.warmup))

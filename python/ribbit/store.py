@@ -128,7 +128,8 @@ class RowFile:
 
     `stored` is the dtype in the file ("bfloat16" too) or the fields of statistics, `dtype` the
     dtype of positions in memory. `crc32` are the checksums of blocks of `block` bytes; the last
-    block may be shorter. Rows that cannot be written, and all after them, stay in memory (`held`).
+    block may be shorter. Rows that cannot be written, and all after them, stay in memory
+    (`unwritten`).
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class RowFile:
         self.rows = self.written = whole("rows", rows, below=2**40)
         self.crc32 = [whole("crc32", crc, below=2**32) for crc in crc32]
         self.block = whole("block", _BLOCK if block is None else block, below=2**40)
-        self.held: list[npt.NDArray[Any]] = []
+        self.unwritten: list[npt.NDArray[Any]] = []
         if isinstance(stored, str):
             self.disk = np.dtype("uint16" if stored == "bfloat16" else stored).newbyteorder("<")
         else:
@@ -195,8 +196,8 @@ class RowFile:
         except OSError as error:
             error.filename = str(self.path)
             self._errors.append(error)
-        if left or self.held:
-            self.held.append(rows.copy())
+        if left or self.unwritten:
+            self.unwritten.append(rows.copy())
             return
         at, self.written = self.written * self.each, self.rows
         while data:
@@ -228,7 +229,7 @@ class RowFile:
                 # By the descriptor of who writes: the folder may be gone.
                 with open(self.path if own is None else own, "rb", closefd=own is None) as file:
                     parts.append(MappedArray(file, self.disk, "r", shape=(mapped, *self.shape)))
-        for block in self.held if count > mapped else []:
+        for block in self.unwritten if count > mapped else []:
             parts.append(block[: count - mapped])
             mapped += len(parts[-1])
         parts = [np.swapaxes(part, 0, 1) for part in parts]
@@ -691,7 +692,7 @@ def writer(folder: Path) -> str | None:
 
 
 def plain(value: Any) -> Any:
-    """Return what JSON knows: numbers, texts, lists and dicts as they are, arrays as digests."""
+    """Return what JSON knows: numbers, texts, lists and dicts as they are, arrays as checksums."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -702,15 +703,15 @@ def plain(value: Any) -> Any:
         import hashlib  # not with ribbit: slow to load
 
         host = np.ascontiguousarray(to_host(value))
-        digest = hashlib.blake2b(host.tobytes(), digest_size=16).hexdigest()
-        return f"{host.dtype} {host.shape} {digest}"
+        checksum = hashlib.blake2b(host.tobytes(), digest_size=16).hexdigest()
+        return f"{host.dtype} {host.shape} {checksum}"
     if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple | range):
         return [plain(v) for v in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         own = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        # What a state, draws or a fit are made of; not the target behind them, nor the clock.
+        # The content of a state, draws or a fit, without its target and without times.
         skipped = ("predictive", "prediction", "target", "settings", "seconds", "history", "stats")
         kept = {k: plain(v) for k, v in own.items() if k not in skipped}
         return {"kind": type(value).__name__, **kept}
@@ -736,7 +737,7 @@ def difference(
     parts = [name.split(".")[1] for name, _, _ in found if name.startswith("target.")]
     others = [part for part in dict.fromkeys(parts) if part != "instruction set"]
     if "shards" in others:
-        others = ["number of shards"]  # by which rows have their digests
+        others = ["number of shards"]  # a partition has its own checksum
     if others:
         return ValueError(
             f"[{function}] {folder} holds a run of a target with another {' and '.join(others)}. "
@@ -883,7 +884,7 @@ def _load_folder(folder: Path, rescue: bool, verify: bool) -> Draws | Fit:
         dim = position.shape[1] if predictive is None else predictive.dim
         empty = np.empty((len(position), 0, dim), position.dtype)
         if "watch/kept" in arrays:
-            # The run goes on from more draws than it shows: from a batch that is not complete.
+            # A run continues from more draws than it shows, until the last batch is complete.
             every = header["settings"]["monitored"]["every"] // header["watch"]["every"]
             arrays["monitored"] = arrays["watch/kept"][:, ::every]
         draws, steps = FileSink(files, empty), None

@@ -182,7 +182,7 @@ class ConvergenceMonitor:
         self._batch = max(1, min(fits, self._cap // self._chains))
         self._waiting: list[Array] = []  # (C, K, P) each, `_batch` draws together at most
         self._kept: list[npt.NDArray[np.float64]] = []  # (C, K, M) each
-        # Of the first draws that still wait: readers of a folder see them as the run continues.
+        # For the first draws that still wait. A reader of the folder of a resumed run has these.
         self._partial: npt.NDArray[np.float64] | None = None
         at = None if rule is None else rule.at
         guard.begin_foreign()

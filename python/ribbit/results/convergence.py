@@ -397,7 +397,7 @@ def by_block(
             f"[{name}] expected an array (C, D, ...), got {type(a).__name__}: give its positions, "
             "or ask for predictive_rhat(draws, x) or predictive_ess(draws, x)"
         )
-    # What is on the disk stays there but for a block of its quantities.
+    # Draws on the disk are read in blocks of their quantities.
     given: Any = a
     draws: Any = a if is_lazy(a) and given.ndim == 3 else as_host(a, name)
     if draws.ndim < 2:

@@ -200,7 +200,7 @@ class EnsembleStart:
         # max_seconds: after which members stay where they are. finish: steps on all rows at the
         # end, if these settings have no number.
         overrides.needed(function, target, "advance")
-        # Of what is integrated out a member has a value of its own: starts leave it out again.
+        # A member also trains the parameters that are integrated out; starts leave them out.
         target = getattr(target, "joint", target)
         wanted = ("advance", "subset", "log_likelihood", "init")
         if not all(callable(getattr(target, name, None)) for name in wanted):
@@ -218,16 +218,16 @@ class EnsembleStart:
             title="ensemble start",
             fit=True,
         ) as reporter:
-            watch = _Watch(how, fit, reporter, end)
+            trainings = _Trainings(how, fit, reporter, end)
             if executor is None:
-                watch.run(ids, guard)
+                trainings.run(ids, guard)
             else:
-                watch.run_remote(ids, guard, executor)
-            watch.warn()
-        return watch.position, watch.report()
+                trainings.run_remote(ids, guard, executor)
+            trainings.warn()
+        return trainings.position, trainings.report()
 
 
-class _Watch:
+class _Trainings:
     """The training of all members, here or with workers, with its display and time limit."""
 
     def __init__(
@@ -362,7 +362,7 @@ class _Attempt(_Moving):
 
     @property
     def failed(self) -> npt.NDArray[np.bool_]:
-        """Who is nowhere better than at the start (M,)."""
+        """Whether a member is nowhere better than at its start (M,)."""
         return self.broken | ~self.improved
 
 
@@ -386,7 +386,7 @@ class _TrainingState:
 
     @property
     def lasting(self) -> npt.NDArray[np.intp]:
-        """Who has not failed: the members of `finish`."""
+        """The members that have not failed, those of `finish`."""
         return np.setdiff1d(np.arange(len(self.ids)), self.failed)
 
     @property
@@ -530,7 +530,7 @@ class _Ensemble:
         now = _Attempt(
             state=state,
             weights=self.xp.asarray(state.position, copy=True),
-            peak=self._judge(state.position, guard),
+            peak=self._score(state.position, guard),
             improved=np.zeros(count, np.bool_),
             broken=np.zeros(count, np.bool_),
             waits=np.zeros(count, np.int64),
@@ -545,7 +545,7 @@ class _Ensemble:
         """See who has improved; who has not for long goes back, and on at the next rate."""
         active, position = now.active, now.state.position
         value = np.full(len(now.peak), -np.inf)
-        value[active] = self._judge(_rows(position, active), guard)
+        value[active] = self._score(_rows(position, active), guard)
         risen = np.flatnonzero(value > now.peak)
         now.improved[risen] = True
         now.peak[risen] = value[risen]
@@ -589,7 +589,7 @@ class _Ensemble:
         _put(training.position, training.members[better], _rows(now.weights, better))
         training.best[training.members[better]] = now.peak[better]
 
-    def _judge(self, position: Array, guard: InterruptGuard | None) -> npt.NDArray[np.float64]:
+    def _score(self, position: Array, guard: InterruptGuard | None) -> npt.NDArray[np.float64]:
         """Log likelihood per row held out (C,); -inf where it is not a number."""
         if guard is not None and guard.requested:
             raise Interrupted
@@ -617,8 +617,8 @@ def _put(array: Array, rows: npt.NDArray[np.intp], values: Array) -> None:
 def _shares(target: Any, seed: int) -> tuple[Any, Any, int]:
     """Return the target of the rows to train on, that of those held out, and their number.
 
-    Which rows depends on (seed, N) alone: all chains have the same. Of very few rows none is held
-    out; all judge then.
+    The choice depends on (seed, N) alone, so that all chains have the same. If there are very few
+    rows, none is held out, and all give the score.
     """
     rows = int(target.num_rows)
     if rows < _FEWEST_ROWS:

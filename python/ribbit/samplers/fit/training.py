@@ -52,7 +52,7 @@ __all__ = [
 # The state at the end of a task is all that a fit needs.
 _NO_DRAWS = Thinning(1 << 62)
 
-# What all ranks of a group must ask for, of a request.
+# Values of a request that all ranks of a group must share.
 _ALIKE = ("sampler", "settings", "num_epochs", "swag_epochs", "seed")
 
 
@@ -213,9 +213,9 @@ def train(
         # An epoch that was interrupted is finished before the last of `num_epochs` is counted.
         turn = max(first, (first // batches + epochs) * batches)  # from here on `collect` steps
         warn_of_rest(function, stepper.schedule, turn, batches)
-        watch = _Watch(stepper, epochs + more, without_prior=likelihood_alone)
+        objective = _Objective(stepper, epochs + more, without_prior=likelihood_alone)
         if store is not None and stored:
-            watch.restore(store)
+            objective.restore(store)
             if collect is not None:
                 collect.restore(store, stepper.density.xp)
 
@@ -242,7 +242,7 @@ def train(
             return info["step_size"], held[0].step - step
 
         def stop(step: int) -> int:
-            every = watch.every * batches
+            every = objective.every * batches
             found = (step // every + 1) * every
             if collect is None:
                 return found
@@ -250,11 +250,11 @@ def train(
             return min(found, turn) if step < turn else (step // batches + 1) * batches
 
         def note(step: int) -> None:
-            due = step % (watch.every * batches) == 0
+            due = step % (objective.every * batches) == 0
             if collect is not None and step > turn:
                 due = step % batches == 0 and collect.looks()
-            if due and not watch.noted(step):
-                watch.look(step, held[0].position, guard)
+            if due and not objective.noted(step):
+                objective.look(step, held[0].position, guard)
 
         def look(step: int) -> None:
             if collect is not None and step > turn:  # the end of an epoch
@@ -264,7 +264,7 @@ def train(
         def save() -> tuple[dict[str, Any], dict[str, Any]]:
             last = first + (epochs + more) * batches - first % batches
             complete = finishes and held[0].step >= last
-            found = dataclasses.replace(fit(held[0]), history=watch.history, complete=complete)
+            found = dataclasses.replace(fit(held[0]), history=objective.history, complete=complete)
             return saved(found, first=first, taken=0 if collect is None else collect.taken)
 
         if first == 0 or (stored and state.step > first):
@@ -282,7 +282,7 @@ def train(
             fit=lambda: fit(held[0]),
             guard=guard,
             progress=progress,
-            watch=look,
+            look=look,
             stop=stop,
             at=state.step,
             store=store,
@@ -291,7 +291,7 @@ def train(
             ranks=ranks,
             place=lambda: held[0].position,
         )
-    return held[0], complete, watch.history
+    return held[0], complete, objective.history
 
 
 @dataclass(frozen=True)
@@ -348,7 +348,7 @@ def run_epochs(
     fit: Callable[[], Any],  # the fit so far: what exceptions carry as their attribute ``fit``
     guard: InterruptGuard,
     progress: ProgressOption,
-    watch: Callable[[int], None] | None = None,  # called at every stop
+    look: Callable[[int], None] | None = None,  # called at every stop
     stop: Callable[[int], int] | None = None,  # the next step behind this one where a call ends
     at: int | None = None,  # the step where a stored fit goes on; default `first`
     # where checkpoints go, with what `save` returns, if this rank writes them
@@ -394,8 +394,8 @@ def run_epochs(
             if reporter.wanted:
                 reporter.update(steps, {"learning_rate": to_host(rates)}, float(steps * gradients))
             size.made(count)
-            if watch is not None and step == halt:
-                watch(step)
+            if look is not None and step == halt:
+                look(step)
             if written is not None:
                 written.checkpoint(save)
         if step < end:
@@ -411,7 +411,7 @@ _SHARE = 0.02  # of the work of a fit that goes into its history
 _FEWEST_ROWS, _MOST_ROWS, _ROWS_AT_ONCE = 32, 512, 32
 
 
-class _Watch:
+class _Objective:
     """The objective at some epochs, on rows (and under masks) that stay the same."""
 
     def __init__(self, stepper: Stepper, epochs: int, *, without_prior: bool) -> None:
@@ -464,7 +464,7 @@ class _Watch:
 
     @property
     def history(self) -> History:
-        """What was noted."""
+        """The objective of each look."""
         if not self._found:
             return {}
         epochs, values = zip(*self._found, strict=True)
@@ -473,7 +473,7 @@ class _Watch:
 
 def warn_of_rest(function: str, schedule: Schedule, last: int, batches: int) -> None:
     """Warn of a rate that is 0 for epochs on end."""
-    # Of a fit of `last` steps, `batches` an epoch: one epoch of rest is what rounding may make.
+    # A fit has `last` steps, `batches` an epoch. Rounding may leave one epoch of rest.
     steps = schedule.num_steps
     if schedule.kind != "cosine" or schedule.final != 0.0 or last <= steps + batches:
         return

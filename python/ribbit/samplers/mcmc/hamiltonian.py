@@ -1,4 +1,4 @@
-"""What HMC and NUTS share: where chains start, and how a state goes on.
+"""The common part of HMC and NUTS: starts of chains, and tuning of a state.
 
 Shapes: C chains, P parameters, M terms.
 """
@@ -132,7 +132,7 @@ class Hamiltonian(Stepwise[State]):
         density.check_state(function, state)
         changes: dict[str, Any] = {}
         if state not in self._evaluated:
-            # Of another sampler, or from a file. On the same target the same bits come out.
+            # From another sampler or a file. The same target gives the same bits.
             terms, grad, logdensity = density.evaluate(
                 function, state.position, state.chains, guard, resumed=True
             )
@@ -148,7 +148,8 @@ class Evaluated:
     """The states at which a sampler knows its density: all that it made and that still exist.
 
     A state is known by its position, terms and gradient, the arrays themselves: a state from a
-    file, or with another position, is not. Of arrays without weak references only the last count.
+    file, or with another position, is not. If arrays have no weak
+    references, only the last ones count.
     """
 
     def __init__(self) -> None:
@@ -182,8 +183,8 @@ _LENGTH_LAYER = 1
 # In a warmup of fewer than _FEW transitions, _LEFT_OF_FEW are left instead: its average of steps
 # still remembers the first ones, which full trajectories have to correct.
 _SHORT, _LEFT_SHARE, _FEW, _LEFT_OF_FEW = 20, 0.1, 500, 100
-# Leapfrog steps of a trajectory at most. Where step and length are both left to the sampler, on
-# average as many as of NUTS's deepest tree: on 6-50-1 and 277 rows, whose steps are 2e-4,
+# Leapfrog steps of a trajectory at most. If the sampler finds step and length, it makes on average
+# as many as NUTS's deepest tree has: on 6-50-1 and 277 rows, whose steps are 2e-4,
 # trajectories of a whole prior sd, 3,900 leapfrogs, have as many effective draws per gradient.
 _MOST, _MEAN_BY_DEFAULT = 100_000, 1024
 
@@ -361,7 +362,7 @@ class Tuning:
 
     def rule(self, warmup: int) -> dict[str, Any]:
         """Return what `steps_of` and `adapt` do, for the core's `hamiltonian_run`."""
-        # Of fixed masses and lengths.
+        # For fixed masses and lengths.
         brief = self.step_size is None
         return {
             "randomize_length": self.randomize_length,
