@@ -916,7 +916,7 @@ class Run:
 
     def _is_complete(self) -> bool:
         """Whether the run is over: the same call would add nothing."""
-        if self.watch.due(self.kept):
+        if self.ended == "running" or self.watch.due(self.kept):
             return False
         return self.kept == self.num_draws or self.ended == "converged"
 

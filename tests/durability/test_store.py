@@ -312,6 +312,23 @@ def test_a_long_run_in_a_folder_has_the_monitored_quantities_of_one_in_memory(
     assert np.array_equal(read.monitored, alone.monitored)
 
 
+def test_an_error_after_the_last_draw_leaves_a_run_to_finish(tmp_path: Path) -> None:
+    """The same call adds no draw, but the monitored quantities and the reason of the end."""
+
+    def fail(note: dict[str, Any]) -> None:
+        if note["done"] == note["total"]:
+            raise RuntimeError("theirs")
+
+    options = {"save_draws": False, "predict_at": AT, "store": tmp_path / "run"}
+    with pytest.raises(RuntimeError, match="theirs"):
+        _hmc().sample(20, **{**CALL, **options, "progress": fail})
+    assert not rb.load(tmp_path / "run").complete
+    again, read = _hmc().sample(20, **CALL, **options), rb.load(tmp_path / "run")
+    assert read.complete
+    assert read.settings["stopped"] == {"reason": "num_draws", "draws": 20}
+    assert np.array_equal(read.monitored, again.monitored)
+
+
 _TERM = """
 import os, signal, sys, warnings
 from tests.durability.lines import posterior
