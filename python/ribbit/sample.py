@@ -778,12 +778,16 @@ class Run:
         """Run, and pack the draws; an exception carries them too."""
         if here.handle is not None:
             here.handle._take_run(self)
+        finishing: Any = contextlib.nullcontext()
+        if self.store is not None:
+            finishing = self.store.finishing(self._checkpoint)
         with carrying(self.name, "draws", self._done, self.resuming):
-            if self.store is None:
-                self._loop()
-            else:
-                with self.store.finishing(self._checkpoint):
+            with finishing:
+                try:
                     self._loop()
+                except BaseException:
+                    self.ended = "an exception"  # also in the folder
+                    raise
             return self._finish()
 
     def _loop(self) -> None:
@@ -916,7 +920,7 @@ class Run:
 
     def _is_complete(self) -> bool:
         """Whether the run is over: the same call would add nothing."""
-        if self.ended == "running" or self.watch.due(self.kept):
+        if self.ended in ("running", "an exception") or self.watch.due(self.kept):
             return False
         return self.kept == self.num_draws or self.ended == "converged"
 
@@ -1001,8 +1005,6 @@ class Run:
 
     def _done(self) -> tuple[Draws, str]:
         """Return what an exception carries."""
-        if self.ended == "running":
-            self.ended = "an exception"
         return self._pack(), f"{self.kept} of {self.num_draws} draws per chain"
 
     def _pack(

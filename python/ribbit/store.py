@@ -557,11 +557,15 @@ def _failure(function: str, folder: Path, error: BaseException) -> BaseException
     """Return the error that says why a folder could not be written."""
     if not isinstance(error, OSError):
         return error
+    resumes = (
+        ". The folder is whole up to its last checkpoint; the same call resumes there"
+        if (folder / _STATE).exists()
+        else ""
+    )
     found = OSError(
         error.errno or 5,
-        f"[{function}] could not write the run in {folder}: {error.strerror or error}, "
-        f"{error.filename or folder}. The folder is whole up to its last checkpoint; the same call "
-        "resumes there",
+        f"[{function}] cannot write {error.filename or folder} of the run in {folder}: "
+        f"{error.strerror or error}{resumes}",
     )
     found.__cause__ = error
     return found
@@ -577,7 +581,8 @@ def folder_opened(function: str, value: Any) -> Iterator[Folder | None]:
     folder = options.folder
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"[{function}] store must be a folder, got the file {folder}")
-    if not folder.exists():
+    made = not folder.exists()
+    if made:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -605,8 +610,9 @@ def folder_opened(function: str, value: Any) -> Iterator[Folder | None]:
     finally:
         if lock is not None:
             lock.release()
-        with contextlib.suppress(OSError):  # a run that never began leaves nothing
-            os.rmdir(folder)
+        if made:
+            with contextlib.suppress(OSError):  # a run that never began leaves nothing
+                os.rmdir(folder)
 
 
 def _is_ours(path: Path) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ribbit._arrays import checks
+from ribbit._arrays import checks, overrides
 from ribbit._arrays.namespace import from_host, host_dtype, namespace, to_host
 from ribbit.density import Density
 from ribbit.interrupt import InterruptGuard
@@ -191,6 +191,9 @@ class ConvergenceMonitor:
             if at is None and running is not None and not shown:
                 at = running.x
             self._monitor = Monitor(function, density.target, at, theta)
+            # Predictions of the core are quick enough for every checkpoint.
+            core = overrides.own(density.target, "predictive_moments", ("predictive",))
+            self._in_core = self._monitor.x is None or core is not None
             self._counts = self._monitor.counts(theta)
         finally:
             guard.foreign = False
@@ -349,12 +352,9 @@ class ConvergenceMonitor:
         """Predict with the waiting draws; with `partial` also before the batch is complete."""
         if not self._waiting or (partial and not self._unpredicted()):
             return
-        xp = namespace(self._waiting[0])
         guard.begin_foreign()
         try:
-            theta = xp.concat(self._waiting, axis=1)
-            flat = xp.reshape(theta, (-1, theta.shape[2]))
-            values = self._monitor.values(flat).reshape((*theta.shape[:2], -1))
+            values = self._values()
         finally:
             guard.foreign = False
         if partial:
@@ -364,8 +364,17 @@ class ConvergenceMonitor:
         # In this order: another thread may ask for `monitored`, and gets None in between.
         self._partial, self._kept, self._every, self._waiting = None, kept, every, []
 
+    def _values(self) -> npt.NDArray[np.float64]:
+        """Return the monitored quantities (C, K, M) of the waiting draws."""
+        xp = namespace(self._waiting[0])
+        theta = xp.concat(self._waiting, axis=1)
+        flat = xp.reshape(theta, (-1, theta.shape[2]))
+        return self._monitor.values(flat).reshape((*theta.shape[:2], -1))
+
     def pack(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return what a checkpoint must hold: plain values, and arrays."""
+        if self._waiting and self._partial is None and self._in_core:
+            self._partial = self._values()  # for readers of the folder
         plain = {
             "seen": self._seen,
             "every": self._every,

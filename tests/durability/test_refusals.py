@@ -236,11 +236,44 @@ def test_ctrl_c_as_a_folder_opens_leaves_no_lock(
             return rb.BBB(posterior()).fit(2, store=tmp_path / "a", progress=False)
         return _hmc().sample(20, store=tmp_path / "a", **CALL)
 
-    monkeypatch.setattr(fcntl, "flock", pressed)
-    with pytest.raises(KeyboardInterrupt):
-        call()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has none
+    try:
+        monkeypatch.setattr(fcntl, "flock", pressed)
+        with pytest.raises(KeyboardInterrupt):
+            call()
+    finally:
+        signal.signal(signal.SIGINT, before)
     monkeypatch.undo()
     assert call().complete
+
+
+def test_a_failing_call_leaves_the_folder_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    for name in ("own", "new"):
+        with pytest.raises(rb.errors.ShapeError):
+            _hmc().sample(20, store=tmp_path / name, init=[1.0, 2.0], progress=False)
+    assert (tmp_path / "own").exists()
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_says_how_its_run_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hmc, advance = _hmc(), rb.HMC._advance_several
+
+    def failing(self: rb.HMC, state: rb.samplers.State, *rest: object) -> object:
+        if state.step > 60:
+            raise RuntimeError("no power")
+        return advance(self, state, *rest)
+
+    monkeypatch.setattr(rb.HMC, "_advance_several", failing)
+    monkeypatch.setattr(rb.HMC, "_several", True)  # although the method is replaced
+    with pytest.raises(RuntimeError, match="no power") as caught:
+        hmc.sample(100_000, store=tmp_path / "a", **CALL)
+    found = rb.load(tmp_path / "a")
+    assert found.settings["stopped"]["reason"] == "an exception"
+    assert found.settings["stopped"] == caught.value.draws.settings["stopped"]
+    # Readers judge the draws by the monitored quantities, although their batch is not complete.
+    assert found.monitored is not None
+    assert found.monitored.shape[1] == len(found) > 0
 
 
 _HOLDS = """
