@@ -131,13 +131,14 @@ class LaplaceApproximation:
         tune_noise: bool = False,
     ) -> None:
         name = "LaplaceApproximation"
-        density = Density(target, function=name, dropout=False, by_rows=True, group=False)
+        Density(target, function=name)  # the kind of target first, then what it must not have
         overrides.needed(name, target, "gauss_newton")
         if not isinstance(target, GaussNewtonDensity):
             raise TypeError(
                 f"[{name}] expected a target with gauss_newton, such as Posterior, got "
                 f"{checks.summary(target)}"
             )
+        density = Density(target, function=name, dropout=False, by_rows=True, group=False)
         checks.choice(name, "subset", subset, ("all", "last_layer"))
         self._first, self._size = target.subset_size(name, subset)
         if self._size > _MOST:
