@@ -564,8 +564,8 @@ def _failure(function: str, folder: Path, error: BaseException) -> BaseException
     )
     found = OSError(
         error.errno or 5,
-        f"[{function}] cannot write {error.filename or folder} of the run in {folder}: "
-        f"{error.strerror or error}{resumes}",
+        f"[{function}] could not write the run in {folder}: {error.strerror or error}, "
+        f"{error.filename or folder}{resumes}",
     )
     found.__cause__ = error
     return found
