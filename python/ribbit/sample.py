@@ -73,7 +73,7 @@ __all__ = ["STARTS", "Run", "Sampler", "Stepwise", "starts"]
 _DEFAULT_CHAINS = 4
 _SECONDS = 0.1  # of a call of `advance`, between looks at Ctrl-C, the clock and the display
 _BLOCK = 1 << 14  # parameters that are looked at together
-# Options that decide the draws, so that a folder refuses others; and those of all ranks.
+# Options that decide the draws, so that a folder refuses others; and options that all ranks share.
 _DECIDES = (
     *("num_draws", "warmup", "thin", "chains", "seed", "init", "resume", "predict_at"),
     *("save_draws", "save_warmup", "until", "first"),

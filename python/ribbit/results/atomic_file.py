@@ -92,7 +92,7 @@ def _status(function: str, destination: Path) -> os.stat_result | None:
 
 
 def _open_temporary(destination: Path, mode: int) -> tuple[Path, BinaryIO]:
-    """Create and lock a file beside `destination` under a new name."""
+    """Create and lock a file next to `destination` under a new name."""
     while True:
         temporary = destination.with_name(f"{_stem(destination)}{os.urandom(6).hex()}.tmp")
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)

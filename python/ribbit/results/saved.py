@@ -66,7 +66,7 @@ class Rows(NamedTuple):
 def draws_of(
     header: dict[str, Any], arrays: Arrays, predictive: Any, rows: Rows | None = None
 ) -> Draws:
-    """Return the draws of a header and arrays; `rows`: those of a folder."""
+    """Return the draws of a header and arrays; `rows`: of a folder, if it is one."""
     if rows is None:
         rows = _rows_of(header, arrays, predictive)
     positions, stats = rows.draws

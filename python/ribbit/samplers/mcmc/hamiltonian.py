@@ -38,7 +38,7 @@ class Hamiltonian(Stepwise[State]):
 
     # A transition takes long, and each has statistics of its own.
     _chunked: ClassVar[bool] = False
-    # Leapfrog steps that test the precision of gradients; None: those of a trajectory.
+    # Leapfrog steps that test the precision of gradients; None: as many as a trajectory has.
     _probe_steps: ClassVar[int | None] = None
 
     _tuning: Tuning
@@ -160,7 +160,7 @@ class Evaluated:
         return Evaluated, ()
 
     def add(self, state: Any) -> None:
-        """Know a state whose terms and gradient are those of the density at its position."""
+        """Know a state that has the terms and gradient of the density at its position."""
         known, key = self._known, id(state.terms)
         try:
             known[key] = (

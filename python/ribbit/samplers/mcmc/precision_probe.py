@@ -39,7 +39,7 @@ def warn_of_precision(
     divergence_threshold: float,
     guard: InterruptGuard | None,
 ) -> None:
-    """Warn if the energy errors of a target are not those of its ``precision_reference``."""
+    """Warn if a target and its ``precision_reference`` have different energy errors."""
     # Both make short trajectories from the same positions and momenta. Those that diverge in the
     # reference say nothing of the precision and are left out.
     repeats = -(-_TRAJECTORIES // chains.shape[0])
