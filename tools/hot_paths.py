@@ -49,7 +49,7 @@ def _leapfrog(model: Any, rows: int, classes: int = 0) -> Run:
     target = rb.Posterior(model, x, y, prior=rb.Normal(0.5), likelihood=likelihood)
     start = np.asarray(target.init(seed=1), np.float32).reshape(1, -1)
     momentum = rng.standard_normal(start.shape).astype(np.float32)
-    return lambda steps: rb.leapfrog(target, start, momentum, 1e-6, steps)
+    return lambda steps: target.leapfrog(start, momentum, None, 1e-6, steps)
 
 
 def leapfrog(rows: int = 320) -> Run:

@@ -1,5 +1,6 @@
 """Writes the stub of the native module, `python -m tools.stubs`."""
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,12 @@ def generate(module: str) -> str:
         text = (Path(folder) / "ribbit" / f"{module}.pyi").read_text()
     # A null pointer is what the binding takes for None.
     text = text.replace("interrupt: InterruptFlag = None", "interrupt: InterruptFlag | None = None")
+    for bare, full in (
+        ("dict", "dict[str, typing.Any]"),
+        ("list", "list[typing.Any]"),
+        ("tuple", "tuple[typing.Any, ...]"),
+    ):
+        text = re.sub(rf"(: |-> ){bare}(?=[,:)=\s])", rf"\1{full}", text)
     done = subprocess.run(
         [sys.executable, "-m", "ruff", "format", "--stdin-filename", f"{module}.pyi", "-"],
         input=text,

@@ -43,10 +43,8 @@ def _now() -> float:
 @contextlib.contextmanager
 def stopped_clock() -> Iterator[None]:
     """Stop the clock of Python, and let native calls take as long as they do."""
-    import ribbit as rb
-
-    # The native loop of HMC reads the clock of the system, which Python cannot stop.
-    native = mock.patch.object(rb.HMC, "_call_seconds", _NO_LIMIT)
+    # The core reads the clock of the system, which Python cannot stop.
+    native = mock.patch("ribbit.sample._SECONDS", _NO_LIMIT)
     with mock.patch.multiple(time, **dict.fromkeys(_CLOCKS, _now)), native:
         yield
 

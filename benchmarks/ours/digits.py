@@ -30,7 +30,7 @@ def learn(problem: Digits, seed: int) -> dict[str, Any]:
     )
     sgld = rb.SGLD(target, step_size=problem.step_size, batch_size=problem.batch)
     fit: Any = rb.MeanField(theta, np.full(theta.size, problem.init_scale, np.float32))
-    state = sgld.init(theta, seed=seed)
+    state = rb.Chains(sgld, theta, chains=1, seed=seed, warmup=0)._chains.state
     steps = -(-problem.rows // problem.batch)
     built = time.perf_counter()
     seconds, errors, probabilities = [], [], []
@@ -40,7 +40,7 @@ def learn(problem: Digits, seed: int) -> dict[str, Any]:
             how = {"resume": fit} if epoch else {"init": fit}
             fit = bbb.fit(1, seed=seed, progress=False, **how)
         else:
-            state, _ = sgld.step(state, num_steps=steps)
+            state, _ = sgld._advance(state, steps, None)
         seconds.append(time.perf_counter() - begun)
         if problem.method == "bbb":
             found = fit.predict(x_test, problem.draws, seed=seed).probs
@@ -52,7 +52,7 @@ def learn(problem: Digits, seed: int) -> dict[str, Any]:
         errors.append(problem.error(found))
         if errors[-1] <= problem.level:
             break
-    form = "rb.BBB, estimator='local'" if problem.method == "bbb" else "rb.SGLD.step"
+    form = "rb.BBB, estimator='local'" if problem.method == "bbb" else "rb.SGLD"
     return {
         "compile": built - started,
         "seconds": seconds,

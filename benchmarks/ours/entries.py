@@ -52,15 +52,15 @@ def posterior(workload: Leapfrog | Langevin | BayesByBackprop) -> Any:
 
 
 def leapfrog(workload: Leapfrog) -> Prepared:
-    """`rb.leapfrog`: all steps of all chains in one native call."""
+    """`Posterior.leapfrog`: all steps of all chains in one native call."""
     rb.set_num_threads(workload.threads)
     target = posterior(workload)
     position, momentum = workload.start
     eps, steps = workload.step_size, workload.num_steps
     return Prepared(
-        lambda: rb.leapfrog(target, position, momentum, eps, steps),
-        lambda end: {"position": end.position, "logdensity": end.logdensity},
-        "rb.leapfrog",
+        lambda: target.leapfrog(position, momentum, None, eps, steps),
+        lambda end: {"position": end[0], "logdensity": end[2].sum(axis=1)},
+        "Posterior.leapfrog",
     )
 
 
@@ -197,20 +197,19 @@ def mc_dropout(workload: MaskDraws) -> Prepared:
 
 
 def sgld(workload: Langevin) -> Prepared:
-    """`rb.SGLD.step`: all steps in one native call."""
+    """`rb.SGLD`: all steps in one native call."""
     rb.set_num_threads(workload.threads)
     target = posterior(workload)
     sampler = rb.SGLD(target, step_size=workload.step_size, batch_size=workload.batch)
-    state = sampler.init(workload.start, seed=workload.seed)
+    chains = rb.Chains(sampler, workload.start, chains=1, seed=workload.seed, warmup=0)
+    state = chains._chains.state
 
     def answer(found: tuple[Any, Any]) -> dict[str, Any]:
         rows = np.arange(workload.batch)
         gradient = target.value_and_grad(workload.start, rows)[1]
         return {"position": np.asarray(found[0].position)[0], "gradient": gradient}
 
-    return Prepared(
-        lambda: sampler.step(state, num_steps=workload.num_steps), answer, "rb.SGLD.step"
-    )
+    return Prepared(lambda: sampler._advance(state, workload.num_steps, None), answer, "rb.SGLD")
 
 
 def strided() -> rb.Model:

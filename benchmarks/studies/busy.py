@@ -74,9 +74,9 @@ def hmc_step(target: rb.Posterior, start: np.ndarray, leapfrogs: int) -> Run:
     count = max(1, leapfrogs // (steps * len(start)))
 
     def run() -> None:
-        state = sampler.init(position=start, seed=SEED)
+        chains = rb.Chains(sampler, start, seed=SEED, warmup=0)
         for _ in range(count):
-            state, _ = sampler.step(state)
+            chains.advance(1)
 
     return run
 

@@ -156,7 +156,7 @@ def leapfrogs(chains: int, steps: int = 20) -> Run:
     target = posterior(rb.mlp(8, (50,), 1, activation="silu"), 927)
     start = np.stack([target.init(seed=chain) for chain in range(chains)])
     momentum = np.random.default_rng(1).standard_normal(start.shape).astype(np.float32)
-    return lambda: rb.leapfrog(target, start, momentum, 1e-5, steps)
+    return lambda: target.leapfrog(start, momentum, None, 1e-5, steps)
 
 
 def against_chains(rounds: int) -> tuple[list[Curve], Curve]:

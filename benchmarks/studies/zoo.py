@@ -134,6 +134,14 @@ def standard(name: str, drift: F64, noise: F64) -> dict[str, float]:
     return along
 
 
+def states(sampler: rb.Sampler, problem: Problem, steps: int) -> tuple[Any, Any]:
+    """Return the states before and after some steps of one chain."""
+    chains = rb.Chains(sampler, problem.start, chains=1, seed=SEED, warmup=0)
+    before = chains._chains.state
+    chains.advance(steps)
+    return before, chains._chains.state
+
+
 def hmc(network: Network) -> Work:
     """Two transitions of three leapfrogs: accepted, and log densities rise as the reference's."""
 
@@ -195,7 +203,7 @@ def mclmc(network: Network) -> Work:
 
     def step(problem: Problem, steps: int) -> NDArray[Any]:
         sampler = rb.MCLMC(problem.posterior(), step_size=network.hmc_step, decoherence_length=1.0)
-        state = sampler.step(sampler.init(problem.start, seed=SEED), num_steps=steps)[0]
+        _, state = states(sampler, problem, steps)
         return np.stack([np.asarray(state.position[0]), np.asarray(state.grad[0])])
 
     def check(found: NDArray[Any]) -> dict[str, float]:
@@ -221,8 +229,7 @@ def sgld(network: Network) -> Work:
 
     def step(problem: Problem, eps: float, batch_size: int | None, steps: int) -> NDArray[Any]:
         sampler = rb.SGLD(problem.posterior(), step_size=eps, batch_size=batch_size)
-        state = sampler.init(problem.start, seed=SEED)
-        return np.asarray(sampler.step(state, num_steps=steps)[0].position[0])
+        return np.asarray(states(sampler, problem, steps)[1].position[0])
 
     def run() -> NDArray[Any]:
         return step(network.timed, 1e-6, network.timed.half, STEPS)
@@ -243,8 +250,7 @@ def sghmc(network: Network) -> Work:
 
     def step(problem: Problem, eps: float, batch_size: int | None, steps: int) -> tuple[Any, Any]:
         sampler = rb.SGHMC(problem.posterior(), step_size=eps, friction=0.1, batch_size=batch_size)
-        state = sampler.init(problem.start, seed=SEED)
-        return state, sampler.step(state, num_steps=steps)[0]
+        return states(sampler, problem, steps)
 
     def run() -> NDArray[Any]:
         return np.asarray(step(network.timed, 1e-7, network.timed.half, STEPS)[1].position)
@@ -277,8 +283,7 @@ def baoab(network: Network) -> Work:
         sampler = rb.BAOAB(
             target, step_size=h, friction=friction, batch_size=batch_size, inverse_mass_matrix=ones
         )
-        state = sampler.init(problem.start, seed=SEED)
-        return state, sampler.step(state, num_steps=steps)[0]
+        return states(sampler, problem, steps)
 
     def run() -> NDArray[Any]:
         return np.asarray(step(network.timed, 1e-4, network.timed.half, STEPS)[1].position)

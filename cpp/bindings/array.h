@@ -244,13 +244,17 @@ class PythonPoll : public cpu::Poll {
   bool main_thread_;
 };
 
+void bind_chains(py::module_& module);
+void bind_fields(py::module_& module);
 void bind_codes(py::module_& module);
 void bind_density(py::module_& module);
 void bind_forward(py::module_& module);
 void bind_mixture(py::module_& module);
+void bind_options(py::module_& module);
 void bind_pointer(py::module_& module);
 void bind_random(py::module_& module);
 void bind_system(py::module_& module);
+void bind_tuner(py::module_& module);
 
 // Data rows (N >= 1, features): numbers, or bytes of images.
 template <class T>

@@ -115,7 +115,6 @@ void bind_system(py::module_& module) {
   module.def("isa", [] { return cpu::instruction_set().name; });
   module.def("available_isas", &cpu::available_instruction_sets);
   module.def("build_info", &build_info);
-  module.def("free_memory", &cpu::free_memory);
   module.def("require_memory", &cpu::require_memory, py::arg("bytes"), py::arg("what"));
   module.def("put_draw", &put_draw, py::arg("draws"), py::arg("index"), py::arg("position"));
   module.def("drop_blocks", &cpu::drop_blocks,

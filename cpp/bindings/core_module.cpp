@@ -18,6 +18,10 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
   ribbit::bindings::bind_forward(module);
   ribbit::bindings::bind_mixture(module);
   ribbit::bindings::bind_pointer(module);
+  ribbit::bindings::bind_options(module);
+  ribbit::bindings::bind_chains(module);
+  ribbit::bindings::bind_fields(module);
+  ribbit::bindings::bind_tuner(module);
 #ifdef RIBBIT_FAULTS
   ribbit::bindings::bind_faults(module);
 #endif

@@ -80,6 +80,26 @@ std::vector<ribbit_prior> prior_of(const Json& tables) {
   return prior;
 }
 
+// Appends the numbers of lists in lists in C order.
+void flatten(const Json& values, std::vector<double>& to) {
+  if (!values.is_list()) return to.push_back(values.number());
+  for (const Json& value : values.items()) flatten(value, to);
+}
+
+// Returns the numbers of an entry, none if it is null.
+std::vector<double> numbers_of(const Json& units, const char* name) {
+  std::vector<double> numbers;
+  if (const Json& values = units.at(name); !values.is_null()) flatten(values, numbers);
+  return numbers;
+}
+
+Units units_of(const Json& description) {
+  const Json* units = description.find("units");
+  if (units == nullptr) return {};
+  return {numbers_of(*units, "x_mean"), numbers_of(*units, "x_scale"), numbers_of(*units, "y_mean"),
+          numbers_of(*units, "y_scale")};
+}
+
 }  // namespace
 }  // namespace ribbit::capi
 
@@ -101,7 +121,6 @@ int ribbit_target_create_json(const char* json, int dtype, const void* x, const 
     needs(json != nullptr && out != nullptr, kName, "a description and a place for the handle");
     const Json given = Json::parse(json);
     needs(given.find("learned_scales") == nullptr, kName, "known scales of weights");
-    needs(given.find("units") == nullptr, kName, "data in the network's units: standardize=False");
     needs(given.find("dropout") == nullptr, kName, "a posterior without dropout masks");
     ribbit_posterior_options options;
     ribbit_posterior_options_init(&options, sizeof options);
@@ -124,6 +143,8 @@ int ribbit_target_create_json(const char* json, int dtype, const void* x, const 
     options.prior = prior.data();
     options.num_prior = static_cast<std::int64_t>(prior.size());
 
+    const Units units = units_of(given);
+
     ribbit_network* made = nullptr;
     int status = ribbit_network_create_json(json, &made);
     if (status != RIBBIT_OK) return status;
@@ -131,17 +152,20 @@ int ribbit_target_create_json(const char* json, int dtype, const void* x, const 
     return for_dtype(kName, dtype, [&](auto zero) {
       using T = decltype(zero);
       std::vector<T> centre;
+      std::vector<double> exact;
       if (const Json* means = tables.find("centre"); means != nullptr) {
         for (const Json& mean : means->items()) centre.push_back(static_cast<T>(mean.number()));
         const std::int64_t dim = network->network.dim();  // learned noises are more
         needs(static_cast<std::int64_t>(centre.size()) >= dim, kName, "a mean of each parameter");
         centre.resize(static_cast<std::size_t>(dim + options.num_scales));
         options.centre = centre.data();
+        for (const Json& mean : means->items()) exact.push_back(mean.number());
+        exact.resize(centre.size());
       }
       if (rows == 0 && x == nullptr && y == nullptr) {
-        return create_predictive(*network, options, out);
+        return create_predictive(*network, options, units, out);
       }
-      return ribbit_target_create_posterior(network.get(), &options, x, y, rows, out);
+      return create_standardized(*network, options, units, std::move(exact), x, y, rows, out);
     });
   });
 }

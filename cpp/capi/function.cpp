@@ -30,17 +30,19 @@ class FunctionTarget final : public Target<double> {
   }
   bool leapfrog(const cpu::Trajectories<double>& all, double* terms,
                 cpu::Poll* poll) const override {
-    cpu::PointerDensity::Outcome outcome = cpu::leapfrog(density_, all, poll);
-    if (!finished(outcome)) return false;
+    if (!finished(density_.leapfrog(all, poll))) return false;
     one_term(all.log_likelihood, all.chains, terms);
     return true;
   }
-  bool transition(const cpu::Transitions<double>& all, cpu::Poll* poll) const override {
-    return finished(cpu::hamiltonian(density_, all, poll));
+  std::unique_ptr<Chains<double>> chains(const Kernel& kernel, const Run& run,
+                                         const std::string_view* bytes, bool) const override {
+    return bytes == nullptr ? make_chains<double>(density_, kernel, run, {})
+                            : load_chains<double>(density_, kernel, run, {}, *bytes);
   }
+  TargetFacts facts(bool) const override { return {dim(), 1.0, 0.0, {}}; }
 
  private:
-  static bool finished(const cpu::PointerDensity::Outcome& outcome) {
+  static bool finished(const cpu::CallEnd& outcome) {
     if (outcome.code != 0) {
       throw FunctionFailed("[ribbit] expected the log density's function to return 0, got " +
                            std::to_string(outcome.code));

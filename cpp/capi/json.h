@@ -23,6 +23,7 @@ class Json {
   double number() const;
   std::int64_t whole() const;
   bool is_null() const { return kind_ == Kind::kNull; }
+  bool is_list() const { return kind_ == Kind::kItems; }
   bool is_true() const { return kind_ == Kind::kTrue; }
 
  private:

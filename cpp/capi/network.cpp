@@ -61,8 +61,12 @@ std::unique_ptr<ribbit_network> network_of(const std::vector<ribbit_layer>& laye
     table.insert(table.end(), columns.begin(), columns.end());
     rates.push_back(row.rate);
   }
-  auto made = std::make_unique<ribbit_network>(ribbit_network{
-      Network::from_table(table.data(), rates.data(), static_cast<std::int64_t>(rates.size())), 0});
+  const auto count = static_cast<std::int64_t>(rates.size());
+  auto made = std::make_unique<ribbit_network>(
+      ribbit_network{Network::from_table(table.data(), rates.data(), count), 0, {}});
+  if (count > 1 && made->network.layers().back().op == Op::kDense) {
+    made->below = Network::from_table(table.data(), rates.data(), count - 1);
+  }
   for (const Layer& layer : made->network.layers()) {
     if (layer.op != Op::kEmbedding) continue;
     made->tokens = made->tokens == 0 ? layer.argument : std::min(made->tokens, layer.argument);

@@ -2,6 +2,7 @@
 // A network of the C interface.
 
 #include <cstdint>
+#include <optional>
 
 #include "capi/status.h"
 #include "core/network.h"
@@ -9,6 +10,7 @@
 struct ribbit_network {
   ribbit::Network network;
   std::int64_t tokens;  // the input holds whole numbers below this one; 0: any numbers
+  std::optional<ribbit::Network> below;  // the layers below a last dense layer
 };
 
 namespace ribbit::capi {

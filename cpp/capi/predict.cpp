@@ -19,6 +19,13 @@ int predict(const Target<T>& target, const T* draws, std::int64_t chains, std::i
   const ribbit_network& network = *predictive->network;
   check_rows(kName, network, x, rows);
   const LikelihoodTraits traits = traits_of(predictive->kind);
+  const Units& units = predictive->units;
+  std::vector<T> moved;
+  if (!units.x_mean.empty()) {
+    moved = units.inputs(x, rows);
+    x = moved.data();
+    check_finite(kName, "standardised x", x, rows, network.network.input_size());
+  }
   const std::int64_t width = means_of(traits.shape, network.network.output_size());
   const std::int64_t extras = traits.classes ? 1 : width, samples = chains * num_draws;
   cpu::WeightSource<T> source;
@@ -34,6 +41,14 @@ int predict(const Target<T>& target, const T* draws, std::int64_t chains, std::i
                                samples, cpu::Rows<T>(x), rows, {first, sum, squares, extra},
                                &poll)) {
     return interrupted();
+  }
+  for (std::int64_t i = 0; !units.y_mean.empty() && i < rows * width; ++i) {
+    const auto column = static_cast<std::size_t>(i % width);
+    const double scale = units.y_scale[column], variance = scale * scale;
+    first[i] = first[i] * scale + units.y_mean[column];
+    sum[i] *= scale;
+    squares[i] *= variance;
+    extra[i] *= variance;
   }
   const auto count = static_cast<double>(samples);
   for (std::int64_t i = 0; i < rows * width; ++i) {

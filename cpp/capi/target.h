@@ -2,23 +2,43 @@
 // A target of the C interface: the posterior of a network, or a function of the caller's.
 
 #include <memory>
+#include <string_view>
 #include <variant>
 #include <vector>
 
 #include "capi/network.h"
-#include "cpu/density/hamiltonian.h"
+#include "chains/chains.h"
+#include "chains/options.h"
 #include "cpu/density/leapfrog.h"
 #include "cpu/density/stochastic_steps.h"
 
 namespace ribbit::capi {
 
-// What predictions need of a posterior.
+// The units of the user's data: a network that was described with them sees (x - x_mean) / x_scale
+// and (y - y_mean) / y_scale.
+struct Units {
+  std::vector<double> x_mean, x_scale;  // (D,), or empty if the inputs have no unit
+  std::vector<double> y_mean, y_scale;  // (J,), or empty if the targets have no unit
+
+  // Returns inputs (rows, D) or targets (rows, J) in the network's units.
+  template <class T>
+  std::vector<T> inputs(const T* x, std::int64_t rows) const;
+  template <class T>
+  std::vector<T> targets(const T* y, std::int64_t rows) const;
+};
+
+// The parts of a posterior that predictions need.
 struct Predictive {
   const ribbit_network* network;
   LikelihoodKind kind;
   LikelihoodParameters parameters;
-  std::vector<double> scales;  // where the parameters have more than one
+  std::vector<double> scales;  // more than one if the outputs have scales of their own
+  Units units;
 };
+
+// The entry of a fingerprint that says which form of a posterior chains are on, as in Python.
+inline constexpr const char* kIntegrated = "integrated";
+inline constexpr const char* kLastLayer = "last layer";
 
 // Arrays as in ribbit.h; the functions are false when they were cancelled.
 template <class T>
@@ -34,7 +54,14 @@ class Target {
                               cpu::Poll* poll) const = 0;
   // Positions and so on at the ends may be those at the starts; terms (chains, 2).
   virtual bool leapfrog(const cpu::Trajectories<T>& all, double* terms, cpu::Poll* poll) const = 0;
-  virtual bool transition(const cpu::Transitions<T>& all, cpu::Poll* poll) const = 0;
+  // Whether the target has a form with its last layer integrated out. The form's chains have draws
+  // of all parameters, and it has facts of its own.
+  virtual bool integrates() const { return false; }
+  virtual TargetFacts facts(bool integrated) const = 0;
+  // Returns new chains, or those of bytes that save() wrote.
+  virtual std::unique_ptr<Chains<T>> chains(const Kernel& kernel, const Run& run,
+                                            const std::string_view* bytes,
+                                            bool integrated) const = 0;
   // In place, by the rule of SGLD.
   virtual bool advance(const cpu::StochasticSteps&, T*, std::int64_t, cpu::StochasticOutcome*,
                        cpu::Poll*) const {
@@ -85,9 +112,14 @@ struct ribbit_target {
 
 namespace ribbit::capi {
 
-// A target of these tables that predicts alone; it has no data.
+// Makes a target of these tables that has no data and predicts alone.
 int create_predictive(const ribbit_network& network, const ribbit_posterior_options& options,
-                      ribbit_target** out);
+                      const Units& units, ribbit_target** out);
+// Makes the posterior of data in the user's units, of which it keeps standardised copies.
+// mean: (P,) of the prior in float64, or empty: the options' centre.
+int create_standardized(const ribbit_network& network, const ribbit_posterior_options& options,
+                        const Units& units, std::vector<double> mean, const void* x, const void* y,
+                        std::int64_t rows, ribbit_target** out);
 
 // body(target, T{}) with the target's scalar type.
 template <class Body>

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "chains/nuts.h"
 #include "check.h"
 #include "cpu/density/log_density.h"
 #include "cpu/predictive/forward.h"
@@ -91,27 +92,35 @@ void check_differences(const std::vector<std::int64_t>& widths, int activation, 
   CHECK(std::fabs(grad[0] * (1 + 1e-5) - grad[0]) > 0 || grad[0] == 0);
 }
 
-// Two transitions of the no-U-turn sampler, from where the trajectories began.
+// Two transitions of the no-U-turn sampler from theta.
 template <class Density>
 void add_trees(const Density& density, const std::vector<float>& theta,
-               const std::vector<float>& kicks, const std::vector<float>& slope, bool together,
-               std::vector<float>& out) {
+               const std::vector<float>& slope, bool together, std::vector<float>& out) {
   const std::uint32_t ids[3] = {0, 1, 2};
   const double eps[3] = {0.02, 0.01, 0.04};
-  const std::size_t chains = 3, n = theta.size() / chains;
-  std::vector<float> q(chains * n), g(chains * n);
-  std::vector<double> terms(2 * chains), start(2 * chains);
+  const std::size_t chains = 3, n = theta.size() / chains, each = together ? chains : 1;
+  std::vector<float> start(theta), slopes(slope), q(chains * n), g(chains * n);
+  std::vector<double> terms(2 * chains), start_terms(2 * chains);
   std::vector<TreeOutcome> outcomes(chains);
   for (std::size_t c = 0; c < chains; ++c) {
-    CHECK(density.evaluate(&theta[c * n], 1, nullptr, 0, &start[2 * c], &start[2 * c + 1], nullptr,
-                           nullptr));
+    CHECK(density.evaluate(&theta[c * n], 1, nullptr, 0, &start_terms[2 * c],
+                           &start_terms[2 * c + 1], nullptr, nullptr));
   }
   for (std::uint64_t step = 0; step < 2; ++step) {
-    for (std::size_t c = 0; c < (together ? 1 : chains); ++c) {
-      CHECK(density.no_u_turn(
-          {together ? 3 : 1, &theta[c * n], &kicks[c * n], &slope[c * n], &start[2 * c], nullptr, 0,
-           eps + c, 5, step, ids + c, 4, 1000.0, &q[c * n], &g[c * n], &terms[2 * c], &outcomes[c]},
-          nullptr));
+    for (std::size_t c = 0; c < chains; c += each) {
+      Nuts options;
+      options.max_tree_depth = 4;
+      options.step_size.assign(eps + c, eps + c + each);
+      HamiltonianTuner tuner(options, 5, {ids + c, ids + c + each}, 0);
+      tuner.begin(options.step_size);
+      const NutsCall<float> call{
+          {&start[c * n], &slopes[c * n], &start_terms[2 * c], nullptr, 0, step, &tuner},
+          1000.0,
+          &q[c * n],
+          &g[c * n],
+          &terms[2 * c],
+          &outcomes[c]};
+      CHECK(nuts(density, call, nullptr).done());
     }
     out.insert(out.end(), q.begin(), q.end());
     out.insert(out.end(), g.begin(), g.end());
@@ -124,10 +133,10 @@ void add_trees(const Density& density, const std::vector<float>& theta,
   }
 }
 
-int halved = 0;  // teams, in all
+int halved = 0;  // how often a thread group got smaller
 
-// evaluate, leapfrog and no_u_turn: the same bits for 1 to 4 threads, where teams go on with fewer,
-// and for chains alone or together.
+// evaluate, leapfrog and nuts give the same bits on 1 to 4 threads, with thread groups that get
+// smaller, and for chains alone or together.
 void check_bits(const std::vector<std::int64_t>& sizes, std::int64_t rows) {
   const Problem p = make(sizes, 3, rows, 2);
   std::vector<float> x(p.x.begin(), p.x.end()), y(p.y.begin(), p.y.end()),
@@ -172,7 +181,7 @@ void check_bits(const std::vector<std::int64_t>& sizes, std::int64_t rows) {
     }
     for (std::size_t c = 0; c < chains; ++c) q.push_back(static_cast<float>(ll[c] + lp[c]));
     add_trees(density, {theta.begin(), theta.begin() + static_cast<std::ptrdiff_t>(chains * n)},
-              kicks, slope, together, q);
+              slope, together, q);
     return q;
   };
   const auto reference = run(1, true);

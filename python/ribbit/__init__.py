@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # the same names for those who read and do not run
         schedules,
     )
     from ribbit._backends.library import get_cmake_dir, get_include
+    from ribbit.chains import Chains
     from ribbit.models import layers, zoo
     from ribbit.models.layers import *
     from ribbit.models.model import Model
@@ -43,6 +44,7 @@ if TYPE_CHECKING:  # the same names for those who read and do not run
 
     __all__ = [
         "CallableDensity",
+        "Chains",
         "DiscretizationBias",
         "Draws",
         "DropoutFit",
@@ -90,6 +92,7 @@ __version__ = "0.1.0"
 _LATER = {
     "": "datasets diagnostics distributed errors metrics plots protocols random samplers schedules",
     "_backends.library": "get_cmake_dir get_include",
+    "chains": "Chains",
     "models": "layers zoo",
     "models.model": "Model",
     "random": "reparameterize",

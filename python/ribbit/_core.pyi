@@ -10,10 +10,13 @@ import typing
 import typing_extensions
 
 __all__: list[str] = [
+    "Chains",
+    "FunctionFailed",
     "InterruptFlag",
     "Interrupted",
     "LogDensity",
     "PointerDensity",
+    "Tuner",
     "WeightSource",
     "accept",
     "available_isas",
@@ -26,26 +29,31 @@ __all__: list[str] = [
     "fill_uniform",
     "fma_peak_gflops",
     "forward",
-    "free_memory",
     "halve_teams",
     "handover_ns",
     "isa",
     "jacobian",
+    "kernel_options",
+    "kernel_statistics",
     "kinetic_energy",
     "likelihood_constants",
     "mixture_cdf",
     "mixture_crps",
     "mixture_quantiles",
+    "num_shortened",
     "num_threads",
     "philox4x32",
     "predictive_moments",
     "prior_constants",
     "put_draw",
+    "read_fields",
     "reparameterize",
     "require_memory",
+    "resolve_options",
     "rule_moments",
     "scaled_weights",
     "set_num_threads",
+    "write_fields",
     "xla_log_density",
 ]
 
@@ -144,68 +152,6 @@ class LogDensity:
         chains: typing.Any,
         interrupt: InterruptFlag | None = None,
     ) -> numpy.typing.NDArray[numpy.float32 | numpy.float64]: ...
-    def hamiltonian(
-        self,
-        position: typing.Any,
-        grad: typing.Any,
-        terms: typing.Any,
-        step_size: typing.Any,
-        num_steps: typing.Any,
-        inverse_mass: typing.Any,
-        seed: typing.SupportsInt | typing.SupportsIndex,
-        step: typing.SupportsInt | typing.SupportsIndex,
-        chains: typing.Any,
-        threshold: typing.SupportsFloat | typing.SupportsIndex,
-        interrupt: InterruptFlag | None = None,
-    ) -> tuple[
-        numpy.typing.NDArray[numpy.float32 | numpy.float64],
-        numpy.typing.NDArray[numpy.float64],
-        numpy.typing.NDArray[numpy.float32 | numpy.float64],
-        numpy.typing.NDArray[numpy.float64],
-        numpy.typing.NDArray[numpy.int64],
-        numpy.typing.NDArray[numpy.bool],
-    ]: ...
-    def hamiltonian_run(
-        self,
-        position: typing.Any,
-        grad: typing.Any,
-        terms: typing.Any,
-        inverse_mass: typing.Any,
-        seed: typing.SupportsInt | typing.SupportsIndex,
-        step: typing.SupportsInt | typing.SupportsIndex,
-        chains: typing.Any,
-        threshold: typing.SupportsFloat | typing.SupportsIndex,
-        count: typing.SupportsInt | typing.SupportsIndex,
-        step_size: typing.Any,
-        num_steps: typing.Any,
-        capped: typing.Any,
-        randomize_length: bool,
-        most: typing.SupportsInt | typing.SupportsIndex,
-        brief: typing.SupportsInt | typing.SupportsIndex,
-        brief_until: typing.SupportsInt | typing.SupportsIndex,
-        sums: typing.Any,
-        updates: typing.SupportsInt | typing.SupportsIndex,
-        settled: typing.SupportsInt | typing.SupportsIndex,
-        target: typing.SupportsFloat | typing.SupportsIndex,
-        length: typing.SupportsFloat | typing.SupportsIndex,
-        most_on_average: typing.SupportsInt | typing.SupportsIndex,
-        ends: bool,
-        keep: typing.Any,
-        kept: typing.Any,
-        seconds: typing.SupportsFloat | typing.SupportsIndex,
-        interrupt: InterruptFlag | None = None,
-    ) -> tuple[
-        numpy.typing.NDArray[numpy.float32 | numpy.float64],
-        numpy.typing.NDArray[numpy.float64],
-        numpy.typing.NDArray[numpy.float32 | numpy.float64],
-        numpy.typing.NDArray[numpy.float64],
-        numpy.typing.NDArray[numpy.float64],
-        numpy.typing.NDArray[numpy.int64],
-        numpy.typing.NDArray[numpy.bool],
-        typing.Any,
-        int,
-        int,
-    ]: ...
     def isokinetic(
         self,
         position: typing.Any,
@@ -268,27 +214,6 @@ class LogDensity:
         numpy.typing.NDArray[numpy.float64],
         numpy.typing.NDArray[numpy.float32 | numpy.float64],
     ]: ...
-    def no_u_turn(
-        self,
-        position: typing.Any,
-        momentum: typing.Any,
-        grad: typing.Any,
-        terms: typing.Any,
-        step_size: typing.Any,
-        inverse_mass: typing.Any,
-        seed: typing.SupportsInt | typing.SupportsIndex,
-        step: typing.SupportsInt | typing.SupportsIndex,
-        chains: typing.Any,
-        max_tree_depth: typing.SupportsInt | typing.SupportsIndex,
-        threshold: typing.SupportsFloat | typing.SupportsIndex,
-        interrupt: InterruptFlag | None = None,
-    ) -> tuple[
-        numpy.typing.NDArray[numpy.float32 | numpy.float64],
-        numpy.typing.NDArray[numpy.float64],
-        numpy.typing.NDArray[numpy.float32 | numpy.float64],
-        numpy.typing.NDArray[numpy.float64],
-        numpy.typing.NDArray[numpy.int64],
-    ]: ...
     def set_shards(self, shards: typing.SupportsInt | typing.SupportsIndex) -> None: ...
     def value(
         self, theta: typing.Any, rows: typing.Any = None, interrupt: InterruptFlag | None = None
@@ -304,8 +229,6 @@ class LogDensity:
     def dim(self) -> int: ...
     @property
     def num_rows(self) -> int: ...
-    @property
-    def workspace_bytes(self) -> int: ...
     @property
     def xla_number(self) -> int: ...
 
@@ -341,27 +264,95 @@ class PointerDensity:
         user_data: typing.SupportsInt | typing.SupportsIndex = 0,
         threadsafe: bool = False,
     ) -> None: ...
-    def leapfrog(
-        self,
-        position: typing.Any,
-        momentum: typing.Any,
-        grad: typing.Any,
-        step_size: typing.Any,
-        num_steps: typing.Any,
-        inverse_mass: typing.Any = None,
-        interrupt: InterruptFlag | None = None,
-    ) -> tuple[
-        numpy.typing.NDArray[numpy.float64],
-        numpy.typing.NDArray[numpy.float64],
-        numpy.typing.NDArray[numpy.float64],
-        numpy.typing.NDArray[numpy.float64],
-        numpy.typing.NDArray[numpy.int64],
-    ]: ...
     def value_and_grad(
         self, theta: typing.Any, interrupt: InterruptFlag | None = None
     ) -> tuple[numpy.typing.NDArray[numpy.float64], numpy.typing.NDArray[numpy.float64]]: ...
     @property
     def dim(self) -> int: ...
+
+class FunctionFailed(ValueError):
+    pass
+
+class Chains:
+    """
+    Chains of a sampler on a density.
+    """
+    def __init__(
+        self,
+        target: typing.Any,
+        kernel: str,
+        options: dict[str, typing.Any],
+        *,
+        facts: dict[str, typing.Any],
+        seed: typing.SupportsInt | typing.SupportsIndex,
+        chains: typing.Any,
+        warmup: typing.SupportsInt | typing.SupportsIndex,
+        thinning: tuple[
+            typing.SupportsInt | typing.SupportsIndex,
+            typing.SupportsInt | typing.SupportsIndex,
+            typing.SupportsInt | typing.SupportsIndex,
+        ],
+        save_warmup: bool,
+        fingerprint: dict[str, typing.Any],
+        bytes: typing.Any = None,
+    ) -> None: ...
+    def advance(
+        self,
+        most: typing.SupportsInt | typing.SupportsIndex,
+        seconds: typing.SupportsFloat | typing.SupportsIndex,
+        interrupt: InterruptFlag | None = None,
+    ) -> tuple[typing.Any, ...]: ...
+    def position(self, interrupt: InterruptFlag | None = None) -> typing.Any: ...
+    def save(self) -> bytes: ...
+    def start(self, position: typing.Any, interrupt: InterruptFlag | None = None) -> None: ...
+    def summary(self) -> dict[str, typing.Any]: ...
+    @property
+    def full_dim(self) -> int: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def warming_up(self) -> bool: ...
+
+class Tuner:
+    """
+    Step sizes, lengths and windows of HMC and NUTS, for chains in Python.
+    """
+    def __init__(
+        self,
+        kernel: str,
+        options: dict[str, typing.Any],
+        facts: dict[str, typing.Any],
+        seed: typing.SupportsInt | typing.SupportsIndex,
+        chains: typing.Any,
+        warmup: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+    def begin(self, step_size: typing.Any, renewed: bool = False) -> None: ...
+    def check_warmup(self) -> None: ...
+    def closes(self, done: typing.SupportsInt | typing.SupportsIndex) -> bool: ...
+    def collects(self, done: typing.SupportsInt | typing.SupportsIndex) -> bool: ...
+    def end_warmup(self) -> None: ...
+    def fields(self) -> dict[str, typing.Any]: ...
+    def load(
+        self, fields: dict[str, typing.Any], step: typing.SupportsInt | typing.SupportsIndex
+    ) -> None: ...
+    def observe(
+        self, step: typing.SupportsInt | typing.SupportsIndex, acceptance: typing.Any
+    ) -> None: ...
+    def plan(self, step: typing.SupportsInt | typing.SupportsIndex) -> tuple[typing.Any, ...]: ...
+    @property
+    def adapts_mass(self) -> bool: ...
+    @property
+    def brief_until(self) -> int: ...
+    @property
+    def divergence_threshold(self) -> float: ...
+    @property
+    def finds_step(self) -> bool: ...
+    @property
+    def first_try(self) -> float: ...
+    @property
+    def inverse_mass(self) -> typing.Any: ...
+    @property
+    def num_steps(self) -> numpy.typing.NDArray[numpy.int64]: ...
 
 def accept(
     energy_error: typing.Any,
@@ -427,7 +418,6 @@ def forward(
     numpy.typing.NDArray[numpy.float32 | numpy.float64],
     numpy.typing.NDArray[numpy.float32 | numpy.float64],
 ]: ...
-def free_memory() -> int: ...
 def halve_teams(barriers: typing.SupportsInt | typing.SupportsIndex) -> int:
     """
     Teams of threads halve after every so many barriers; 0: where threads come late.
@@ -445,6 +435,16 @@ def jacobian(
     numpy.typing.NDArray[numpy.float32 | numpy.float64],
     numpy.typing.NDArray[numpy.float32 | numpy.float64],
 ]: ...
+def kernel_options() -> list[typing.Any]:
+    """
+    Return the options of all kernels: dicts with kernel, name, type, default, must_be and documentation.
+    """
+
+def kernel_statistics(kernel: str, counts: bool) -> dict[str, typing.Any]:
+    """
+    Return the dtypes of a kernel's statistics by name. counts: the run is thinned.
+    """
+
 def kinetic_energy(
     momentum: typing.Any, inverse_mass: typing.Any = None
 ) -> numpy.typing.NDArray[numpy.float64]: ...
@@ -471,6 +471,13 @@ def mixture_quantiles(
     df: typing.SupportsFloat | typing.SupportsIndex,
     levels: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex],
 ) -> numpy.typing.NDArray[numpy.float64]: ...
+def num_shortened(
+    options: dict[str, typing.Any], facts: dict[str, typing.Any], step_size: typing.Any
+) -> int:
+    """
+    Return how many of these step sizes (n,) have trajectories that a limit of HMC shortens.
+    """
+
 def num_threads() -> int: ...
 def philox4x32(counters: typing.Any, key: typing.Any) -> numpy.typing.NDArray[numpy.uint32]: ...
 def predictive_moments(
@@ -492,6 +499,11 @@ def prior_constants(prior: typing.Any) -> numpy.typing.NDArray[numpy.float64]: .
 def put_draw(
     draws: typing.Any, index: typing.SupportsInt | typing.SupportsIndex, position: typing.Any
 ) -> None: ...
+def read_fields(bytes: bytes) -> dict[str, typing.Any]:
+    """
+    Return the fields in the bytes of chains by name: ints, texts, and read-only arrays.
+    """
+
 def reparameterize(
     mean: typing.Any,
     rho: typing.Any,
@@ -500,6 +512,13 @@ def reparameterize(
     step: typing.SupportsInt | typing.SupportsIndex = 0,
 ) -> numpy.typing.NDArray[numpy.float32 | numpy.float64]: ...
 def require_memory(bytes: typing.SupportsInt | typing.SupportsIndex, what: str) -> None: ...
+def resolve_options(
+    kernel: str, options: dict[str, typing.Any], facts: dict[str, typing.Any]
+) -> dict[str, typing.Any]:
+    """
+    Return the values of all options of a kernel on a target with these facts.
+    """
+
 def rule_moments() -> dict[str, int]:
     """
     Arrays of moments that each rule of stochastic gradients needs, by its name.
@@ -509,6 +528,11 @@ def scaled_weights(
     theta: typing.Any, scales: typing.Any
 ) -> numpy.typing.NDArray[numpy.float32 | numpy.float64]: ...
 def set_num_threads(n: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+def write_fields(fields: dict[str, typing.Any]) -> bytes:
+    """
+    Return the bytes of chains with these fields.
+    """
+
 def xla_log_density() -> typing_extensions.CapsuleType:
     """
     The handler of XLA programs, as jax.ffi.register_ffi_target takes it.

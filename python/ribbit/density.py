@@ -1,35 +1,31 @@
-"""Targets as samplers and fits call them, and what they check of a target and of a state.
+"""Targets for samplers and fits, with the checks of a target and of a state.
 
 Shapes: C chains, P parameters, M terms.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ribbit._arrays import checks, overrides
-from ribbit._arrays.namespace import dtype_in, errstate, from_host, host_dtype, namespace, to_host
-from ribbit._arrays.threads import Interrupted
+from ribbit._arrays.namespace import dtype_in, errstate, host_dtype, namespace, to_host
+from ribbit._backends.cpu import NATIVE
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.interrupt import InterruptGuard, foreign
 from ribbit.protocols import Array, RowGroup
-from ribbit.results.state import AnyState
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = [
-    "BATCH_SIZE",
-    "Density",
-    "sums_over_rows",
-    "total",
-]
+__all__ = ["BATCH_SIZE", "Density", "all_finite", "sums_over_rows", "total"]
 
-BATCH_SIZE = 128  # what samplers and fits of minibatches have by default
+BATCH_SIZE = 128  # default of samplers and fits on minibatches
 
 
 class Density:
@@ -50,72 +46,92 @@ class Density:
             advice = checks.foreign(target)
             if not advice and hasattr(target, "parameters") and hasattr(target, "apply"):
                 advice = ": rb.Posterior(model, x, y, prior=..., likelihood=...) makes one"
-            raise TypeError(
-                f"[{function}] expected a target with dim and value_and_grad(theta), "
-                f"got {checks.summary(target)}{advice}"
-            )
+            got = f"{checks.summary(target)}{advice}"
+            expected = "a target with dim and value_and_grad(theta)"
+            raise TypeError(f"[{function}] expected {expected}, got {got}")
         dim = getattr(target, "dim", None)
         if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or dim < 1:
-            raise TypeError(
-                f"[{function}] expected target.dim as an integer >= 1, got {checks.summary(dim)}"
-            )
+            got = checks.summary(dim)
+            raise TypeError(f"[{function}] expected target.dim as an integer >= 1, got {got}")
         overrides.check(function, target)
         layers = tuple(getattr(target, "dropout_layers", ()))
         if layers and not dropout:
             module = hasattr(target, "state_dict")
             off = "call module.eval() before posterior()" if module else "take the layer out"
-            raise TypeError(
-                f"[{function}] expected a target without Dropout layers, got "
-                f"{', '.join(map(str, layers))} (use MCDropout, or {off})"
-            )
+            got = f"{', '.join(map(str, layers))} (use MCDropout, or {off})"
+            raise TypeError(f"[{function}] expected a target without Dropout layers, got {got}")
         if by_rows:
             sums_over_rows(function, target)
         self.group: RowGroup | None = getattr(target, "group", None)
         if self.group is not None and not group:
-            raise ValueError(
-                f"[{function}] expected a posterior without group=, got one whose rows lie on "
-                f"{self.group.size} ranks: it needs all rows in one process"
-            )
+            ranks = f"{self.group.size} ranks: it needs all rows in one process"
+            got = f"one whose rows lie on {ranks}"
+            raise ValueError(f"[{function}] expected a posterior without group=, got {got}")
         self.target, self._function = target, function
         self.dim = int(dim)
         self.dtype = checks.float_dtype(function, getattr(target, "dtype", np.float64))
         self.xp: ModuleType = getattr(target, "array_namespace", None) or np
         self._dtype = self.dtype if self.xp is np else dtype_in(self.xp, self.dtype)
+        self.monitor: Any = None  # of runs without inputs of their own, kept by `until`
         # Whether the log density or its gradient was NaN at a finite position in host memory.
         self.undefined = False
         # Whether native calls poll an interrupt flag, and take a minibatch for each chain.
         self.interruptible = bool(self.native("interruptible"))
         self.rows_per_chain = bool(self.native("rows_per_chain"))
         self._native = native = self.native("leapfrog")
-        self.evaluates_start = hasattr(native, "evaluates_start")
+        self.has_leapfrog = native is not None  # the target makes whole trajectories
         self._counts = hasattr(native, "counts_steps")
-        fused = hasattr(native, "in_transitions")
-        if self.xp is np and _stands_for(native):
-            self._native = native.__self__._leapfrog  # without checks of arrays that are ours
-        # `protocols.NativeTransition.hamiltonian` and `NativeTree.no_u_turn`, for `call`; or None.
-        self.transition = self.native("hamiltonian") if fused else None
-        self.tree = self.native("no_u_turn")
         self._terms = self.native("terms_and_grad")
-        # Set for a `protocols.Completes`, whose kept draws have full_dim parameters.
+        # Set if a layer is integrated out; kept draws then have full_dim parameters.
         self._completes = getattr(target, "complete", None)
         self.completes = self._completes is not None
         self.full_dim = int(target.full_dim) if self.completes else self.dim
-        parts = [self.transition, *([self._completes] if self.completes else [])]
-        # Many transitions in one call. The core makes them if these very methods run natively: a
-        # wrapper has their attributes, and is no such method.
-        self.run = self.native("_hamiltonian_run") if all(map(_stands_for, parts)) else None
+        # The target in the core, if these very methods are the target's own: a wrapper has their
+        # attributes, and is no such method.
+        moves = native or getattr(target, "value_and_grad", None)
+        parts = [moves, *([self._completes] if self.completes else [])]
+        core = getattr(target, "_native", None) if all(map(_stands_for, parts)) else None
+        self.core = core if isinstance(core, NATIVE) else None
         self._identified = overrides.followed(target, "fingerprint")
         self._referenced = overrides.followed(target, "precision_reference")
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Its library is a module, which cannot be pickled; all follows from the target.
-        return _density, (self.target, self._function)
+        return functools.partial(Density, function=self._function), (self.target,)
 
     @property
     def fingerprint(self) -> dict[str, str] | None:
         """The parts by which the target identifies itself; None if it has none."""
         found = getattr(self.target, "fingerprint", None) if self._identified else None
-        return found if isinstance(found, dict) else None
+        if not isinstance(found, dict):
+            return None
+        # A state has a line "name=value" for each part.
+        return {
+            str(name).replace("=", ":").replace("\n", " "): str(value).replace("\n", " ")
+            for name, value in found.items()
+        }
+
+    @functools.cached_property
+    def facts(self) -> dict[str, Any]:
+        """The facts on which options of kernels depend."""
+        target, name = self.target, self._function
+        sd, shared = (getattr(target, key, None) for key in ("prior_sd", "shared_prior_sd"))
+        if sd is not None:
+            sd = np.ascontiguousarray(to_host(sd), np.float64)
+            if sd.shape != (self.dim,):
+                raise ShapeError(
+                    f"[{name}] target.prior_sd must have shape ({self.dim},), got {sd.shape}"
+                )
+        if shared is not None and not isinstance(shared, int | float | np.number):
+            got = checks.summary(shared)
+            raise TypeError(f"[{name}] target.shared_prior_sd must be a number or None, got {got}")
+        temperature = getattr(target, "temperature", 1.0)
+        return {
+            "dim": self.dim,
+            "temperature": checks.positive(name, "target.temperature", temperature),
+            "shared_prior_sd": shared,
+            "prior_sd": sd,
+        }
 
     @property
     def num_rows(self) -> int | None:
@@ -124,10 +140,8 @@ class Density:
         if rows is None:
             return None
         if isinstance(rows, bool) or not isinstance(rows, int | np.integer) or rows < 1:
-            raise TypeError(
-                f"[{self._function}] expected target.num_rows as an integer >= 1, "
-                f"got {checks.summary(rows)}"
-            )
+            name, got = self._function, checks.summary(rows)
+            raise TypeError(f"[{name}] expected target.num_rows as an integer >= 1, got {got}")
         return int(rows)
 
     def batch_size(self, value: int | None) -> int | None:
@@ -137,19 +151,24 @@ class Density:
             return rows
         size = checks.integer(function, "batch_size", value, minimum=1)
         if rows is None:
-            raise ValueError(
-                f"[{function}] expected batch_size=None for a target without num_rows, got {size}"
-            )
+            expected = "batch_size=None for a target without num_rows"
+            raise ValueError(f"[{function}] expected {expected}, got {size}")
         if size > rows and size != BATCH_SIZE:
-            raise ValueError(
-                f"[{function}] expected batch_size <= {rows}, the rows of the data, or None for "
-                f"all of them, got {size}"
-            )
+            expected = f"batch_size <= {rows}, the rows of the data, or None for all of them"
+            raise ValueError(f"[{function}] expected {expected}, got {size}")
         return min(size, rows)
 
     def check_state(self, function: str, state: Any) -> None:
         """Raise for a state of another size, array library or dtype, or on another target."""
         position, xp = state.position, self.xp
+        self.check_dim(function, position)
+        if namespace(position, function=function) is not xp or host_dtype(position) != self.dtype:
+            kind, got = f"{xp.__name__} {self.dtype}", checks.summary(position)
+            raise DTypeError(f"[{function}] expected a state of {kind} arrays, got {got}")
+        self.check_target(function, state.target)
+
+    def check_dim(self, function: str, position: Array) -> None:
+        """Raise unless a state's position (C, P) has this target's P."""
         if position.shape[1] != self.dim:
             hint = ""
             if getattr(self.target, "marginal", None) is not None or self.completes:
@@ -161,12 +180,6 @@ class Density:
             raise ShapeError(
                 f"[{function}] expected a state of dim {self.dim}, got {position.shape[1]}{hint}"
             )
-        if namespace(position, function=function) is not xp or host_dtype(position) != self.dtype:
-            raise DTypeError(
-                f"[{function}] expected a state of {xp.__name__} {self.dtype} arrays, "
-                f"got {checks.summary(position)}"
-            )
-        self.check_target(function, state.target)
 
     def check_target(self, function: str, before: dict[str, str] | None) -> None:
         """Raise for a run on another target, whose fingerprint was `before`, if both are known."""
@@ -183,10 +196,9 @@ class Density:
                 "supports it; init=state.position starts another run here"
             )
         if other:
-            raise ValueError(
-                f"[{function}] expected a state of this target, got one with another "
-                f"{', '.join(other)}: to start from where it ended give init=state.position"
-            )
+            got = f"one with another {', '.join(other)}"
+            how = "to start from where it ended give init=state.position"
+            raise ValueError(f"[{function}] expected a state of this target, got {got}: {how}")
 
     @property
     def precision_reference(self) -> Any:
@@ -205,8 +217,7 @@ class Density:
     def call(self, method: Any, guard: InterruptGuard | None, *arrays: Any, **options: Any) -> Any:
         """Call a native method of the target so that Ctrl-C ends it."""
         if guard is None or self.interruptible:
-            flag = None if guard is None else guard.flag
-            return method(*arrays, **options, interrupt=flag)
+            return method(*arrays, **options, interrupt=guard and guard.flag)
         with foreign(guard):
             return method(*arrays, **options)
 
@@ -214,15 +225,26 @@ class Density:
         self, theta: Array, guard: InterruptGuard | None = None
     ) -> tuple[Array, Array]:
         """Return terms (C, M) float64 and gradient (C, P) at positions (C, P)."""
+        terms, grad = self.gradient(theta, guard)
+        if self.xp is np and not all_finite(terms, grad):
+            self.note_undefined(theta, terms, grad)
+        return terms, grad
+
+    def gradient(self, theta: Array, guard: InterruptGuard | None = None) -> tuple[Array, Array]:
+        """Return the same as `terms_and_grad` without a check for NaN."""
         if self._terms is not None:
-            value, grad = self._evaluated(self._terms, theta, guard, terms=True)
+            return self._evaluated(self._terms, theta, guard, terms=True)
+        method = self.target.value_and_grad
+        if guard is None and getattr(method, "copies", False):
+            value, grad = method(theta)
         else:
-            value, grad = self._evaluated(self.target.value_and_grad, theta, guard)
-            value = self.xp.reshape(value, (theta.shape[0], 1))
-        if self.xp is np and not self.undefined:
-            unknown = np.isnan(value).any(axis=1) | np.isnan(grad).any(axis=1)
-            self.undefined = bool(unknown.any() and np.isfinite(theta[unknown]).all(axis=1).any())
-        return value, grad
+            value, grad = self._evaluated(method, theta, guard)
+        return value[:, None], grad
+
+    def note_undefined(self, theta: Array, terms: Array, grad: Array) -> None:
+        """Note whether terms or gradients in NumPy arrays are NaN at a finite position."""
+        unknown = np.isnan(terms).any(axis=1) | np.isnan(grad).any(axis=1)
+        self.undefined |= bool(unknown.any() and np.isfinite(theta[unknown]).all(axis=1).any())
 
     def evaluate(
         self,
@@ -233,10 +255,7 @@ class Density:
         *,
         resumed: bool = False,
     ) -> tuple[Array, Array, Array]:
-        """Return terms, gradient and log density (C,) where chains start; ValueError if not finite.
-
-        A state that is `resumed` needs a finite log density alone.
-        """
+        """Return terms, gradient, log density (C,) where chains start; ValueError if not finite."""
         where = "the state's positions" if resumed else "the initial positions"
 
         def check(what: str, array: Array) -> None:
@@ -244,13 +263,11 @@ class Density:
             good = np.isfinite(values)
             if not good.all():
                 chain, *parameter = np.unravel_index(int(np.argmin(good)), values.shape)
-                raise ValueError(
-                    f"[{function}] expected a finite {what} at {where}, got "
-                    f"{values[(chain, *parameter)]} for chain {chains[chain]}"
-                    f"{''.join(f', parameter {p}' for p in parameter)}"
-                )
+                place = "".join(f", parameter {p}" for p in parameter)
+                got = f"{values[(chain, *parameter)]} for chain {chains[chain]}{place}"
+                raise ValueError(f"[{function}] expected a finite {what} at {where}, got {got}")
 
-        if not resumed:
+        if not resumed:  # a state needs a finite log density alone
             check("position", position)
         terms, grad = self.terms_and_grad(position, guard)
         with errstate(self.xp):
@@ -274,34 +291,36 @@ class Density:
         *rows: Any,
         terms: bool = False,
     ) -> tuple[Array, Array]:
-        """Return checked copies of what the target gives for a copy of positions (C, P)."""
-        theta = self.xp.asarray(theta, copy=True)
-        with foreign(guard):
+        """Return checked copies of the results of the target at a copy of positions (C, P)."""
+        theta = theta.copy() if self.xp is np else self.xp.asarray(theta, copy=True)
+        if guard is None:  # a function may take less time than the context
             found = method(theta, *rows)
+        else:
+            with foreign(guard):
+                found = method(theta, *rows)
         if not isinstance(found, tuple | list) or len(found) != 2:
-            raise TypeError(
-                f"[{self._function}] expected the target to return (log density, gradient), "
-                f"got {checks.summary(found)}"
-            )
+            expected = "the target to return (log density, gradient)"
+            got = checks.summary(found)
+            raise TypeError(f"[{self._function}] expected {expected}, got {got}")
         value = self._checked("log density", found[0], self.xp.float64)
         grad = self._checked("gradient", found[1], self._dtype)
-        chains = theta.shape[0]
+        chains, wrong = theta.shape[0], None
         if terms and (value.ndim != 2 or value.shape[0] != chains):
-            raise self._shape("terms", f"({chains}, M)", value)
-        if not terms and value.shape != (chains,):
-            raise self._shape("a log density", f"({chains},)", value)
-        if grad.shape != theta.shape:
-            raise self._shape("a gradient", f"{tuple(theta.shape)}", grad)
+            wrong = f"terms ({chains}, M)", value
+        elif not terms and value.shape != (chains,):
+            wrong = f"a log density ({chains},)", value
+        elif grad.shape != theta.shape:
+            wrong = f"a gradient {tuple(theta.shape)}", grad
+        if wrong is not None:
+            expected = f"expected {wrong[0]} from the target, got shape {wrong[1].shape}"
+            raise ShapeError(f"[{self._function}] {expected}")
         return value, grad
 
-    def not_finite(self, position: Array, largest: float, rate: str) -> str:
-        """Return why steps from a position (P,) left the finite numbers, and advice.
-
-        `largest` is the largest finite |gradient|; `rate` says what to make smaller.
-        """
+    def not_finite(self, position: Array, largest_gradient: float, rate: str) -> str:
+        """Return why steps from a position (P,) left the finite numbers, and advice."""
         terms, grad = self.terms_and_grad(position[None, :])
         if not (np.isnan(to_host(terms)).any() or np.isnan(to_host(grad)).any()):
-            return f"largest |gradient| {largest:.3g}: use a smaller {rate}"
+            return f"largest |gradient| {largest_gradient:.3g}: use a smaller {rate}"
         return (
             "largest |gradient| NaN: the log density or its gradient is NaN where the largest "
             f"|parameter| is {np.abs(to_host(position)).max():.3g}. Correct the target there; if "
@@ -312,43 +331,38 @@ class Density:
         self,
         position: Array,
         momentum: Array,
-        grad: Array | None,
+        grad: Array,
         step_size: Array,
         num_steps: npt.NDArray[np.int64],
         inverse_mass: Array | None,
         guard: InterruptGuard | None = None,
     ) -> tuple[Array, Array, Array, Array, npt.NDArray[np.int64]]:
-        """Return position, momentum, terms, gradient at the ends of trajectories, and their steps.
-
-        A chain that is lost, whose proposal could only be rejected, may end before `num_steps`.
-        Without a gradient at the position it is evaluated first.
-        """
-        if grad is None and not self.evaluates_start:
-            _, grad = self.terms_and_grad(position)
+        """Return the ends of the target's own trajectories, see `ribbit.lockstep.hmc.leapfrog`."""
         arrays = position, momentum, grad, step_size, num_steps
-        if self._native is None:
-            return _python_leapfrog(self, *arrays, inverse_mass, guard)
         made = num_steps.copy()
         options = {"made": made} if self._counts else {}
         end = self.call(self._native, guard, *arrays, inverse_mass=inverse_mass, **options)
         q, p, terms, g = end
         shape = position.shape
         if q.shape != shape or p.shape != shape or g.shape != shape or terms.shape[0] != shape[0]:
-            raise ShapeError(
-                f"[{self._function}] expected target.leapfrog to return position, momentum "
-                f"{shape}, terms ({shape[0]}, M) and gradient {shape}, "
-                f"got {q.shape}, {p.shape}, {terms.shape}, {g.shape}"
-            )
+            wanted = f"position, momentum {shape}, terms ({shape[0]}, M) and gradient {shape}"
+            got = f"{q.shape}, {p.shape}, {terms.shape}, {g.shape}"
+            name = self._function
+            raise ShapeError(f"[{name}] expected target.leapfrog to return {wanted}, got {got}")
         return q, p, terms, g, made
 
     def reduced(self, function: str, position: Array) -> Array:
-        """Return a start (.., P) without what a `protocols.Completes` adds; others as they are."""
+        """Return a start (.., P) without a layer that is integrated out."""
         if not self.completes or position.ndim == 0 or position.shape[-1] != self.full_dim:
             return position
         return self.target.reduce(function, position)
 
-    def completed(self, state: AnyState, guard: InterruptGuard | None = None) -> Array:
-        """Return what is kept of a state: its positions (C, P), completed if the target can."""
+    def widened(self, position: Array) -> Array:
+        """Return a start (C, dim) as (C, full_dim). The core ignores the integrated layer."""
+        return self.target._widen(position) if self.completes else position
+
+    def completed(self, state: Any, guard: InterruptGuard | None = None) -> Array:
+        """Return the draws (C, P) of a state: its positions, completed if the target can."""
         if not self.completes:
             return state.position
         place: dict[str, Any] = {"seed": state.seed, "step": state.step, "chains": state.chains}
@@ -357,88 +371,28 @@ class Density:
         return self.call(self._completes, guard, state.position, **place)
 
     def _checked(self, name: str, array: Any, dtype: Any) -> Array:
-        """Copy of what a target returned, in `dtype`."""
+        """Return a copy in `dtype` of an array from the target."""
         xp = self.xp
+        if xp is np and type(array) is np.ndarray and array.dtype == dtype:
+            return array.copy()
+        expected = f"[{self._function}] expected the target's {name} as"
         if namespace(array, function=self._function) is not xp:
-            raise DTypeError(
-                f"[{self._function}] expected the target's {name} as {xp.__name__} array, "
-                f"got {checks.summary(array)}"
-            )
+            got = checks.summary(array)
+            raise DTypeError(f"{expected} {xp.__name__} array, got {got}")
         if array.dtype != dtype:
             if not xp.isdtype(array.dtype, "real floating"):
-                raise DTypeError(
-                    f"[{self._function}] expected the target's {name} as real floats, "
-                    f"got dtype {array.dtype}"
-                )
+                raise DTypeError(f"{expected} real floats, got dtype {array.dtype}")
             return xp.astype(array, dtype)
         return xp.asarray(array, copy=True)
 
-    def _shape(self, what: str, expected: str, got: Array) -> ShapeError:
-        return ShapeError(
-            f"[{self._function}] expected {what} {expected} from the target, got shape {got.shape}"
-        )
 
-
-def _density(target: Any, function: str) -> Density:
-    return Density(target, function=function)
-
-
-def _python_leapfrog(
-    density: Density,
-    position: Array,
-    momentum: Array,
-    grad: Array,
-    step_size: Array,
-    num_steps: npt.NDArray[np.int64],
-    inverse_mass: Array | None,
-    guard: InterruptGuard | None,
-) -> tuple[Array, Array, Array, Array, npt.NDArray[np.int64]]:
-    """Run the same trajectory from gradients alone; chains leave the batch as they finish."""
-    xp = density.xp
-    q, p, g = position, momentum, grad
-    eps = xp.astype(step_size, q.dtype)[:, None]  # (C, 1)
-    rows = np.arange(num_steps.shape[0])  # chains that have not ended
-    ended: list[tuple[npt.NDArray[np.intp], Array, Array, Array, Array]] = []
-    step, made = 0, np.empty_like(num_steps)
-    with errstate(xp):
-        drift = eps if inverse_mass is None else eps * inverse_mass
-        p = p + (0.5 * eps) * g
-    while True:
-        if guard is not None and guard.requested:
-            raise Interrupted
-        step += 1
-        with errstate(xp):
-            q = q + drift * p
-        terms, g = density.terms_and_grad(q, guard)
-        ends = num_steps[rows] == step
-        if xp is np:
-            # A lost chain stops here: user code never sees the NaN that would follow. Elsewhere
-            # the check would wait for the device.
-            ends |= ~(np.isfinite(g).all(axis=1) & np.isfinite(terms).all(axis=1))
-        made[rows[ends]] = step
-        with errstate(xp):
-            if ends.all():
-                ended.append((rows, q, p + (0.5 * eps) * g, terms, g))
-                break
-            if ends.any():
-                out, stay = np.flatnonzero(ends), np.flatnonzero(~ends)
-                last = p + (0.5 * eps) * g
-                ended.append((rows[out], *_take(xp, out, q, last, terms, g)))
-                rows = rows[stay]
-                q, p, g, eps = _take(xp, stay, q, p, g, eps)
-                drift = _take(xp, stay, drift)[0] if drift.shape[0] == ends.shape[0] else drift
-            p = p + eps * g
-    if len(ended) == 1:
-        return (*ended[0][1:], made)
-    back = np.argsort(np.concatenate([group[0] for group in ended]))
-    columns = [xp.concat([group[i] for group in ended], axis=0) for i in range(1, 5)]
-    q, p, terms, g = _take(xp, back, *columns)
-    return q, p, terms, g, made
-
-
-def _take(xp: ModuleType, rows: npt.NDArray[np.intp], *arrays: Array) -> list[Array]:
-    index = from_host(xp, rows)
-    return [xp.take(array, index, axis=0) for array in arrays]
+def all_finite(terms: Array, grad: Array) -> bool:
+    """Return whether all numbers of two NumPy arrays are finite."""
+    # A sum of squares is finite if all numbers are, unless it overflows.
+    sum_ = terms.item() if terms.size == 1 else np.vdot(terms, terms).item()
+    if math.isfinite(sum_ + np.vdot(grad, grad).item()):  # NumPy's scalars would warn
+        return True
+    return bool(np.isfinite(terms).all() and np.isfinite(grad).all())
 
 
 def total(terms: Array) -> Array:
@@ -450,9 +404,9 @@ def total(terms: Array) -> Array:
 
 
 def _stands_for(method: Any) -> bool:
-    """Whether the core's runs do what this method does: it is marked, with itself."""
+    """Return whether the core can replace a method: its mark `in_core` is the method itself."""
     function = getattr(method, "__func__", method)
-    return function is not None and getattr(function, "in_runs", None) is function
+    return function is not None and getattr(function, "in_core", None) is function
 
 
 def sums_over_rows(function: str, target: Any) -> None:

@@ -1,9 +1,6 @@
 """Workers of an executor, which move groups of chains or of members.
 
-A task is a pure function of the state of a group and of its last step. A draw depends on (seed,
-chain id, step) alone, so it is bit-identical to the draw of a run without workers. A task that is
-lost with its worker is submitted again.
-
+A task is a pure function of a group's state and last step; a lost one is submitted again.
 Shapes: C chains, K draws, P parameters.
 """
 
@@ -32,21 +29,21 @@ import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._arrays.threads import num_threads, set_num_threads
-from ribbit.adapter import Block, LocalChains, Thinning, joined_blocks
+from ribbit.chains import AnyChains, Block, PythonChains, Start, Thinning, joined_blocks
 from ribbit.density import Density
 from ribbit.errors import NonFiniteError
 from ribbit.interrupt import InterruptGuard
-from ribbit.results.state import AnyState
+from ribbit.results.state import AnyState, State
 
 __all__ = ["SECONDS", "Group", "RemoteChains", "Workers", "work"]
 
 SECONDS = 0.5  # length of a task: the time that is lost with a worker
 _POLL = 0.05  # seconds between interrupt checks
-_GROWTH = 8  # of the steps of a task, from one to the next
+_GROWTH = 8  # largest growth of a task's steps from one task to the next
 _AHEAD = 2  # results of a group that may wait for other groups
-_BYTES = 1 << 26  # of the draws of all chains that one task of each group returns
-_LOSSES = 3  # per group, without a finished task in between, that a run survives
-_JOBS = 2  # that each thread of a worker keeps
+_BYTES = 1 << 26  # size of the draws that one task of each group returns, all groups together
+_LOSSES = 3  # lost tasks per group that a run survives, without a finished task in between
+_JOBS = 2  # jobs that each thread of a worker keeps
 # Errors of executors that say that a worker is gone, not that its work failed.
 _LOST = concurrent.futures.BrokenExecutor, concurrent.futures.CancelledError
 _LOST_BY_NAME = {"KilledWorker", "WorkerCrashedError", "NodeDiedError", "TerminatedWorkerError"}
@@ -98,8 +95,7 @@ def _job(task: Task) -> Job | None:
     """Return this thread's own copy of the job, or None."""
     jobs: OrderedDict[str, Job] = _kept.__dict__.setdefault("jobs", OrderedDict())
     if task.key not in jobs:
-        payload = task.payload
-        if payload is None:
+        if (payload := task.payload) is None:
             with contextlib.suppress(OSError):
                 payload = Path(task.path).read_bytes()
             if payload is None or _checksum(payload).hexdigest() != task.key:
@@ -125,7 +121,7 @@ def _as_worker(task: Task) -> Iterator[None]:
 
 
 def _mapped(change: Callable[[list[Any]], Any], values: list[Any]) -> Any:
-    """Return the first value with `change` of the arrays (C, ..) of all in place of its own."""
+    """Return the first value, its arrays (C, ..) replaced by `change` of the arrays of all."""
     first = values[0]
     if isinstance(first, np.ndarray):
         return change(values)
@@ -145,6 +141,8 @@ def _mapped(change: Callable[[list[Any]], Any], values: list[Any]) -> Any:
 
 def _cut(state: Any, chains: slice) -> Any:
     """Return the state of some chains, in arrays of its own."""
+    if isinstance(state, State):
+        return state._split(chains)
     return _mapped(lambda arrays: arrays[0][chains].copy(), [state])
 
 
@@ -166,17 +164,17 @@ class Workers:
     def __init__(self, function: str, density: Density, job: Job, executor: Any) -> None:
         self._function = function
         if density.xp is not np:
-            raise ValueError(
-                f"[{function}] expected a target on NumPy arrays with executor=, got one on "
-                f"{density.xp.__name__}: a device is not shared among workers"
-            )
+            expected = "a target on NumPy arrays with executor="
+            got = f"one on {density.xp.__name__}: a device is not shared among workers"
+            raise ValueError(f"[{function}] expected {expected}, got {got}")
         try:
             self._payload = pickle.dumps(job, protocol=pickle.HIGHEST_PROTOCOL)
         except Exception as error:
-            raise TypeError(
-                f"[{function}] expected a target that can be pickled with executor=, since it is "
-                f"sent to the workers, got {type(density.target).__name__}: {error}"
-            ) from error
+            expected = (
+                "a target that can be pickled with executor=, since it is sent to the workers"
+            )
+            got = f"{type(density.target).__name__}: {error}"
+            raise TypeError(f"[{function}] expected {expected}, got {got}") from error
         self._make: Callable[[], Any] | None = None
         if isinstance(executor, type) or not hasattr(executor, "submit"):
             self._make, executor = executor, _called(function, executor)
@@ -229,9 +227,8 @@ class Workers:
             self._lose(error)
             future = self._executor.submit(work, task)
         group.future = future
-        call_back = getattr(future, "add_done_callback", None)
-        if call_back is not None:
-            call_back(lambda _: self._news.set())
+        if hasattr(future, "add_done_callback"):
+            future.add_done_callback(lambda _: self._news.set())
 
     def collect(self) -> Iterator[tuple[Group, Made]]:
         """Wait for news, 50 ms at most, and yield the results of the tasks that are done."""
@@ -296,10 +293,8 @@ class Workers:
         raise error
 
     def _shut(self) -> None:
-        shutdown = getattr(self._executor, "shutdown", None)
-        if shutdown is not None:
-            with contextlib.suppress(Exception):
-                shutdown(wait=False, cancel_futures=True)
+        with contextlib.suppress(Exception):  # also of an executor without it
+            self._executor.shutdown(wait=False, cancel_futures=True)
 
 
 def _called(function: str, make: Any) -> Any:
@@ -315,47 +310,72 @@ def _called(function: str, make: Any) -> Any:
         executor = make()
     except TypeError as error:
         if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-            raise  # of its own
+            raise  # the callable itself raised it
         raise TypeError(f"{expected}, which needs arguments") from None
     if not hasattr(executor, "submit"):
         raise TypeError(f"{expected}, which makes {checks.summary(executor)}")
     return executor
 
 
-class RemoteChains(LocalChains):
-    """Chains that the workers of an executor move in groups, all to the same last steps.
+class RemoteChains(PythonChains):
+    """Chains that the workers of an executor move in groups, all to the same last steps."""
 
-    Groups run ahead of each other, but never beyond the draws that the caller asks for.
-    """
-
-    def __init__(self, function: str, executor: Any, *start: Any, each: bool) -> None:
-        """Begin as `LocalChains` does."""
-        super().__init__(*start, each=each)
-        chains, dim = self.state.position.shape[0], self._sampler._density.full_dim
-        job = functools.partial(_move, self._sampler, self._thinning, each)
-        self._workers = Workers(function, self._sampler._density, job, executor)
-        self._fits = max(1, _BYTES // (chains * dim * self._space.itemsize))  # draws of a task
+    def __init__(
+        self,
+        function: str,
+        executor: Any,
+        sampler: Any,
+        density: Density,
+        chains: Any,
+        thinning: Thinning,
+    ) -> None:
+        """Begin at the state of `chains`."""
+        super().__init__()
+        self._at = chains.state
+        self.seed, self.ids, self.warmup = chains.seed, chains.ids, chains.warmup
+        self._chains, self._thinning = chains, thinning  # the chains move only after a failure
+        self._sampler, self._function, self._density = sampler, function, density
+        job = functools.partial(_move, sampler, density, thinning)
+        self._workers = Workers(function, density, job, executor)
+        row = self._at.position.shape[0] * density.full_dim * density.dtype.itemsize
+        self._fits = max(1, _BYTES // row)  # draws of a task
         self._steps = 1  # of the next task, by the rate of the last ones
         self._ends = deque[int]()  # last steps of tasks whose results the caller has not got
         self._failed: Group | None = None
 
     def __enter__(self) -> Self:
         self._workers.__enter__()
-        parts = self._workers.parts(self.state.position.shape[0])
-        self._workers.groups = [Group(_cut(self.state, chains)) for chains in parts]
+        parts = self._workers.parts(self._at.position.shape[0])
+        self._workers.groups = [Group(_cut(self._at, chains)) for chains in parts]
         return self
 
     def __exit__(self, *_: object) -> None:
         self._workers.__exit__()
 
+    @property
+    def state(self) -> AnyState:
+        """The state after the last step."""
+        return self._at  # type: ignore[no-any-return]
+
+    @property
+    def step_size(self) -> Any:
+        """Step sizes (C,) of the next transition of HMC and NUTS."""
+        return self._at.step_size
+
+    def position(self, guard: InterruptGuard | None = None) -> Any:
+        """Return the current draws (C, P)."""
+        return self._here(guard).position(guard)
+
+    def _here(self, guard: InterruptGuard | None) -> AnyChains:
+        """Return chains in this process that continue."""
+        start = Start.at(self._at, self._thinning)
+        chains: AnyChains = self._sampler._chains(self._function, self._density, start, guard)
+        return chains
+
     def advance(
         self, most: int, seconds: float, guard: InterruptGuard, stop: int = sys.maxsize
     ) -> Block:
-        """Return the draws of the next task of every group, at most `most`.
-
-        If a chain leaves the finite numbers in a worker, all chains move here: the error is raised
-        with all of them at the step where the first one fails.
-        """
+        """Return the draws of the next task of every group, at most `most`."""
         self.calls = []
         if self._failed is None and self._wait(most, guard, stop):
             return self._next()
@@ -365,11 +385,20 @@ class RemoteChains(LocalChains):
         assert error is not None
         if self.step >= self._failed.end or not isinstance(error, NonFiniteError):
             raise error
-        return super().advance(most, seconds, guard, stop)
+        # All chains move here, so that the error comes at the step where the first one fails.
+        if self._chains.step != self.step:
+            self._chains = self._here(guard)
+        block: Block = self._chains.advance(most, seconds, guard, stop)
+        self._at, self.calls = self._chains.state, self._chains.calls
+        return block
+
+    def raise_deferred(self) -> None:
+        """Raise the error that came after the steps of the last block, if there was one."""
+        self._chains.raise_deferred()
 
     def _wait(self, most: int, guard: InterruptGuard, stop: int) -> bool:
         """Wait for a result of every group; False after Ctrl-C, or if a task has failed."""
-        limit = self.state.warmup if self.warming_up else self._after(self.step, most)
+        limit = self._at.warmup if self.warming_up else self._after(self.step, most)
         limit = min(limit, stop) if stop > self.step else limit
         groups = self._workers.groups
         while not guard.requested:
@@ -399,7 +428,7 @@ class RemoteChains(LocalChains):
 
     def _after(self, step: int, draws: int) -> int:
         """Return the step of a later draw; in warmup all steps count, up to its end."""
-        warmup, thinning = self.state.warmup, self._thinning
+        warmup, thinning = int(self.warmup), self._thinning
         if step < warmup:
             return min(step + draws, warmup)
         return warmup + thinning.step(thinning.count(step - warmup) + draws)
@@ -409,32 +438,32 @@ class RemoteChains(LocalChains):
         made = [group.ready.popleft() for group in self._workers.groups]
         rate = (self._ends.popleft() - self.step) / max(1e-6, *(one.seconds for one in made))
         self._steps = max(1, min(_GROWTH * self._steps, int(rate * SECONDS)))
-        results = [(one.state, one.found) for one in made]
-        self.state, (positions, stats, told) = _mapped(np.concatenate, results)
-        self.divergences = getattr(self.state, "divergences", None)
+        positions, stats, told = _mapped(np.concatenate, [one.found for one in made])
+        states = [one.state for one in made]
+        own = isinstance(states[0], State)
+        self._at = State._merged(states) if own else _mapped(np.concatenate, states)
         self.calls = [(self.step, told)]
         return positions, stats
 
 
 def _move(
-    sampler: Any, thinning: Thinning, each: bool, state: AnyState, end: int
+    sampler: Any, density: Density, thinning: Thinning, state: AnyState, end: int
 ) -> tuple[AnyState, tuple[Any, ...]]:
     """Return the state at step `end`; positions and statistics of draws, statistics to display."""
-    chains, guard = LocalChains(sampler, state, thinning, each=each), InterruptGuard()
+    guard, name = InterruptGuard(), type(sampler).__name__
+    chains: AnyChains = sampler._chains(name, density, Start.at(state, thinning), guard)
     warming, blocks = chains.warming_up, list[Block]()
     while chains.step < end:
-        draws = 1  # also if no draw is left: then the steps behind the last one
-        if not warming:
+        if warming:
+            rows = end - chains.step
+        else:
             at, count = chains.step - state.warmup, thinning.count
-            draws = max(draws, count(end - state.warmup) - count(at))
-        positions, stats = chains.advance(draws, math.inf, guard, end)
+            rows = max(1, count(end - state.warmup) - count(at))
+        positions, stats = chains.advance(rows, math.inf, guard, end)
         if stats:  # the next call writes its positions into the same memory
             blocks.append((None if positions is None else positions.copy(), stats))
     positions, stats = joined_blocks(blocks)
-    if warming and sampler._chunked and not each:
+    if warming and getattr(sampler, "_chunked", False) and not thinning.each:
         # The number of calls depends on the clock, so that it differs between groups.
         stats = {name: values[:, -1:] for name, values in stats.items()}
-    after: Any = chains.state
-    if getattr(after, "divergences", None) is not chains.divergences:
-        after = dataclasses.replace(after, divergences=chains.divergences)
-    return after, (positions, stats, stats or chains.calls[-1][1])
+    return chains.state, (positions, stats, stats or chains.calls[-1][1])

@@ -9,17 +9,14 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import Any, NoReturn, Self
 
 from ribbit._arrays import checks
 from ribbit._arrays.warning import warn, warnings_to
 from ribbit.errors import RibbitWarning
-from ribbit.interrupt import here
+from ribbit.interrupt import InterruptGuard, here
 from ribbit.progress import LINE_SECONDS, check_progress, format_line, print_line
 from ribbit.results.draws import Draws
-
-if TYPE_CHECKING:
-    from ribbit.interrupt import InterruptGuard
 
 __all__ = ["RunHandle"]
 
@@ -81,10 +78,8 @@ class RunHandle:
         with _lock:
             for other in _alive:
                 if other._target is target:
-                    raise ValueError(
-                        f"[{name}.sample] this target has a run in a thread already. Call its "
-                        f"wait() or stop() first: {other}"
-                    )
+                    text = "this target has a run in a thread already. Call its wait() or stop()"
+                    raise ValueError(f"[{name}.sample] {text} first: {other}")
             thread.start()
             _alive.add(self)
         try:
@@ -110,10 +105,10 @@ class RunHandle:
         found = {"title": self._name, "phase": "starting", "done": 0, "total": None, "draws": 0}
         found |= {"elapsed": time.perf_counter() - self._started, "eta": None, **self._snapshot}
         if (run := self._run) is not None and found["phase"] != "fitting":
-            state = run.state
-            found |= {"done": state.step - run.first, "draws": run.kept}
+            chains = run.chains
+            found |= {"done": chains.step - run.first, "draws": run.kept}
             if found["phase"] == "starting":  # no display has been due yet
-                found["phase"] = "warmup" if state.step < state.warmup else "sampling"
+                found["phase"] = "warmup" if chains.warming_up else "sampling"
                 found["total"] = run.total
         return found | {"running": self.running}
 
@@ -137,11 +132,9 @@ class RunHandle:
         self._refuse_a_fork("draws")
         if self.running:
             if self._run is None:
-                raise RuntimeError(
-                    "[RunHandle.draws] the run still finds its start. Ask again later."
-                )
-            snapshot: Draws = self._run.snapshot()
-            return snapshot
+                text = "the run still finds its start. Ask again later."
+                raise RuntimeError(f"[RunHandle.draws] {text}")
+            return self._run.snapshot()  # type: ignore[no-any-return]
         found = getattr(self._error, "draws", None)
         return found if isinstance(found, Draws) else self._end()
 
@@ -217,14 +210,12 @@ class RunHandle:
     # The thread of the run calls these.
 
     def _take_guard(self, guard: InterruptGuard) -> None:
-        """Take the run's guard; fits and runs inside it have their own."""
-        if self._guard is None:
+        if self._guard is None:  # fits and runs inside the run have their own
             self._guard = guard
             if self._asked:
                 self._ask()
 
     def _take_run(self, run: Any) -> None:
-        """Take the run."""
         if self._run is None:
             self._run = run
             self._begun.set()
@@ -260,11 +251,8 @@ class RunHandle:
             self._guard.flag.set()
 
     def _ended(self, timeout: float | None) -> bool:
-        """Wait until the run has ended, and return whether it has.
-
-        In pieces: free-threaded CPython 3.13 hears of a signal that comes as a wait begins only
-        when that wait ends.
-        """
+        """Wait until the run has ended, and return whether it has."""
+        # In pieces: free-threaded CPython 3.13 hears of some signals only when a wait ends.
         end = math.inf if timeout is None else time.monotonic() + timeout
         while (left := end - time.monotonic()) > 0.0 and not self._done.wait(min(_HEARD, left)):
             pass
@@ -272,8 +260,8 @@ class RunHandle:
 
     def _wait(self, method: str, timeout: float | None) -> Draws:
         self._refuse_a_fork(method)
+        name, most = f"RunHandle.{method}", threading.TIMEOUT_MAX
         if timeout is not None:
-            name, most = f"RunHandle.{method}", threading.TIMEOUT_MAX
             timeout = checks.real(name, "timeout", timeout)
             if not 0.0 <= timeout <= most:
                 raise ValueError(f"[{name}] expected timeout from 0 to {most:g} s, got {timeout:g}")
@@ -281,10 +269,9 @@ class RunHandle:
             self._ask()
         if not self._ended(timeout):
             found = self.progress
-            raise TimeoutError(
-                f"[RunHandle.{method}] the run did not end within {timeout:g} s, after "
-                f"{found['done']} of {found['total']} steps. It still runs: wait again."
-            )
+            done = f"{found['done']} of {found['total']} steps"
+            text = f"the run did not end within {timeout:g} s, after {done}"
+            raise TimeoutError(f"[{name}] {text}. It still runs: wait again.")
         told, self._warnings = self._warnings, []
         for message, category in told:
             warn(message, category)
@@ -301,9 +288,8 @@ class RunHandle:
 
     def _refuse_a_fork(self, method: str) -> None:
         if self._pid != os.getpid():
-            raise RuntimeError(
-                f"[RunHandle.{method}] the run is in the process that this one was forked from"
-            )
+            text = "the run is in the process that this one was forked from"
+            raise RuntimeError(f"[RunHandle.{method}] {text}")
 
 
 def _end_all() -> None:

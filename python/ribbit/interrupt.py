@@ -1,7 +1,4 @@
-"""Ctrl-C during a run, and how an exception carries what was done.
-
-Native code polls a flag; other code gets an exception.
-"""
+"""Ctrl-C during a run, and how an exception carries what was done."""
 
 from __future__ import annotations
 
@@ -34,11 +31,7 @@ def how_to_resume(store: Any | None) -> str | None:
 
 
 class InterruptGuard:
-    """Turns Ctrl-C into a stop request while the ``with`` block runs.
-
-    Only the main thread has a handler, and only if Python handles SIGINT. The old one comes back in
-    every case. With a group the request takes effect once all ranks have agreed.
-    """
+    """Turns Ctrl-C into a stop request while the ``with`` block runs."""
 
     def __init__(self, group: RowGroup | None = None) -> None:
         self.flag = InterruptFlag()  # native code polls it
@@ -46,7 +39,7 @@ class InterruptGuard:
         # KeyboardInterrupt, so that bookkeeping is never cut in half.
         self.foreign = False
         self.asked = False  # whether a RunHandle has asked the run to stop, which needs no warning
-        self._alone = group is None
+        self._alone = group is None  # else the request takes effect once all ranks have agreed
         self._old: Any = None  # the handler before, while ours is installed
         self._asked: float | None = None  # when a group was first asked to stop
 
@@ -76,7 +69,6 @@ class InterruptGuard:
     def __exit__(self, *_: object) -> None:
         if self._old is not None:
             signal.signal(signal.SIGINT, self._old)
-            self._old = None
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if not self._alone:
@@ -109,13 +101,10 @@ def foreign(guard: Any) -> Iterator[None]:
 def carrying(
     function: str,
     attribute: str,
-    done: Callable[[], tuple[Any, str]],
+    done: Callable[[], tuple[Any, str]],  # value of the attribute, and words for it
     resuming: str | None = None,
 ) -> Iterator[None]:
-    """Give an exception that leaves the block what was done: as `attribute`, and in a note.
-
-    `done` returns the value of the attribute, "draws" or "fit", and words for it.
-    """
+    """Give an exception that leaves the block what was done: as `attribute`, and in a note."""
     try:
         yield
     except BaseException as error:
@@ -123,8 +112,7 @@ def carrying(
         with contextlib.suppress(Exception):
             value, words = done()
             setattr(error, attribute, value)
-            error.add_note(
-                f"[{function}] ended after {words}: they are in `.{attribute}` of this "
-                f"exception ({resuming or f'continue with resume=error.{attribute}'})"
-            )
+            how = resuming or f"continue with resume=error.{attribute}"
+            place = f"in `.{attribute}` of this exception ({how})"
+            error.add_note(f"[{function}] ended after {words}: they are {place}")
         raise

@@ -18,6 +18,7 @@ from ribbit._arrays import checks
 from ribbit._arrays.keywords import explain
 from ribbit._arrays.packages import needing
 from ribbit._arrays.positions import drawn_positions
+from ribbit.chains import Chains
 from ribbit.errors import ShapeError
 from ribbit.jax.density import JaxDensity
 from ribbit.results.draws import Draws
@@ -192,11 +193,11 @@ class RibbitKernel(MCMCKernel):  # type: ignore[misc]
     sample_field = "position"
 
     def __init__(self, sampler: Sampler) -> None:
-        self._sampler: Any = sampler
-        self._statistics = dict(sampler._statistics)
+        self._sampler = sampler
+        self._statistics = sampler._statistics_of(thinned=False)
         fields = "position", *self._statistics, "step", "slot", "rng_key"
         self._state: Any = namedtuple("RibbitState", fields)  # type: ignore[misc]
-        self._states: list[Any] = []
+        self._chains: list[Chains] = []  # by slot
 
     @property
     def default_fields(self) -> tuple[str, ...]:
@@ -231,34 +232,30 @@ class RibbitKernel(MCMCKernel):  # type: ignore[misc]
         single = keys.ndim == 1
         first = keys.reshape(-1, keys.shape[-1])[0]
         seed = int(first[-2]) << 32 | int(first[-1])
-        density = self._sampler._density
-        chains = 1 if single else keys.shape[0]
-        if init_params is None:
-            start = density.target.init(seed=seed, chains=chains)
-        else:
-            given = checks.numeric("RibbitKernel.init", "init_params", init_params)
-            if given.ndim not in (1, 2) or given.shape[-1] != density.target.dim:
+        count, start = 1 if single else keys.shape[0], init_params
+        if start is not None:
+            start = checks.numeric("RibbitKernel.init", "init_params", start)
+            dim = self._sampler._density.full_dim
+            if start.shape not in ((dim,), (count, dim)):
                 raise ShapeError(
-                    f"[RibbitKernel.init] expected init_params of shape ({density.target.dim},) or "
-                    f"(C, {density.target.dim}), got {given.shape}"
+                    f"[RibbitKernel.init] init_params must have shape ({dim},) or "
+                    f"({count}, {dim}), got {start.shape}"
                 )
-            start = np.array(given, density.dtype, ndmin=2)
-        state = self._sampler.init(start, seed=seed, chains=np.arange(chains), warmup=num_warmup)
-        slot = len(self._states)
-        self._states.append(state)
-        shape = () if single else (chains,)
+        chains = Chains(self._sampler, start, chains=count, seed=seed, warmup=num_warmup)
+        shape = () if single else (count,)
         statistics = {n: jnp.zeros(shape, np.dtype(d)) for n, d in self._real().items()}
-        position = jnp.asarray(state.position[0] if single else state.position)
-        if position.dtype != density.dtype:
+        position = jnp.asarray(chains.position[0] if single else chains.position)
+        if position.dtype != chains.position.dtype:
             raise TypeError(
                 '[RibbitKernel.init] expected jax.config.update("jax_enable_x64", True) for a '
-                f"target of {density.dtype}, got JAX without it"
+                f"target of {chains.position.dtype}, got JAX without it"
             )
+        self._chains.append(chains)
         return self._state(
             position=position,
             **statistics,
-            step=jnp.int32(state.step),
-            slot=jnp.int32(slot),
+            step=jnp.int32(0),
+            slot=jnp.int32(len(self._chains) - 1),
             rng_key=rng_key,
         )
 
@@ -283,17 +280,16 @@ class RibbitKernel(MCMCKernel):  # type: ignore[misc]
         return {n: jax.dtypes.canonicalize_dtype(d) for n, d in self._statistics.items()}
 
     def _step(self, slot: Any, step: Any, single: bool) -> dict[str, Any]:
-        at = self._states[int(slot)]
-        if int(step) != at.step:
+        chains = self._chains[int(slot)]
+        if int(step) != chains.step:
             raise ValueError(
-                f"[RibbitKernel.sample] expected the latest state, of step {at.step}, got one of "
-                f"step {int(step)}"
+                f"[RibbitKernel.sample] expected the latest state, of step {chains.step}, got one "
+                f"of step {int(step)}"
             )
-        new, info = self._sampler.step(at)
-        self._states[int(slot)] = new
+        positions, stats = chains.advance(1)
         with np.errstate(over="ignore"):  # energies of a diverging step in float32
-            values = {n: np.asarray(info[n], d) for n, d in self._real().items()}
-        out = {"position": np.asarray(new.position), **values}
+            values = {n: np.asarray(stats[n][:, 0], d) for n, d in self._real().items()}
+        out = {"position": np.asarray(positions[:, 0]), **values}
         # A chain of its own has no axis of chains in NumPyro.
         return {n: v[0] for n, v in out.items()} if single else out
 

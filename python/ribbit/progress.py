@@ -1,8 +1,4 @@
-"""Progress of a run: a table in a terminal or notebook, lines in a log, a dict for a callable.
-
-After a refresh at least 250 times its cost passes before the next one, which keeps reporting below
-0.5 % of the run time (importing rich comes once on top). There is no thread.
-"""
+"""Progress of a run: a table in a terminal or notebook, lines in a log, a dict for a callable."""
 
 from __future__ import annotations
 
@@ -23,14 +19,7 @@ from ribbit._arrays.tables import html_table
 from ribbit._arrays.warning import warn
 from ribbit.protocols import Array
 
-__all__ = [
-    "LINE_SECONDS",
-    "Progress",
-    "ProgressOption",
-    "check_progress",
-    "format_line",
-    "print_line",
-]
+__all__ = ["LINE_SECONDS", "Progress", "check_progress", "format_line", "print_line"]
 
 ProgressOption: TypeAlias = bool | Callable[[dict[str, Any]], object] | None
 
@@ -49,18 +38,12 @@ def check_progress(function: str, progress: object) -> None:
     if isinstance(progress, type) or not (
         progress is None or isinstance(progress, bool | np.bool_) or callable(progress)
     ):
-        raise TypeError(
-            f"[{function}] expected progress as bool, callable or None, got "
-            f"{checks.summary(progress)}"
-        )
+        got = checks.summary(progress)
+        raise TypeError(f"[{function}] expected progress as bool, callable or None, got {got}")
 
 
 class Progress:
-    """Counts steps, acceptance, divergences and gradients, and shows them as `progress` says.
-
-    `total`, `warmup` and `done` (by earlier calls) are in steps; `draws` returns how many draws a
-    number of steps gives. A `fit` has members that make steps instead of chains that record draws.
-    """
+    """Counts steps, acceptance, divergences and gradients, and shows them as `progress` says."""
 
     def __init__(
         self,
@@ -69,10 +52,10 @@ class Progress:
         total: int,
         chains: int,
         warmup: int = 0,
-        done: int = 0,
-        draws: Callable[[int], int] | None = None,
+        done: int = 0,  # steps of earlier calls
+        draws: Callable[[int], int] | None = None,  # returns the draws of a number of steps
         title: str = "HMC",
-        fit: bool = False,
+        fit: bool = False,  # members make steps instead of chains
     ) -> None:
         self.total, self.chains, self.warmup = total, chains, warmup
         self.title, self.fit = title, fit
@@ -80,6 +63,7 @@ class Progress:
         self.seconds_spent = 0.0  # on refreshes
         self._draws = draws or (lambda step: max(0, step - warmup))
         self._first = self._done = done
+        self._skipped = 0  # steps whose statistics are unknown: like those of the next steps
         self._display, self._shown, self._closed = _choose(progress), False, False
         self._started = time.perf_counter()
         self._due = self._started + (0.0 if self._display is None else self._display.delay)
@@ -112,16 +96,14 @@ class Progress:
     def update(
         self, done: int, stats: Mapping[str, Array] | None = None, gradients: float | None = None
     ) -> None:
-        """Note that `done` steps are over, warmup included; refresh when one is due.
-
-        `stats` are (C,) of the last step, or (C, K) of all steps or of the draws among them.
-        `gradients` are the evaluations of all chains so far; default: the sum of "n_steps", or one
-        per step.
-        """
+        """Note that `done` steps are over, warmup included; refresh when one is due."""
+        # stats: (C,) of the last step, or (C, K) of steps or draws; gradients: of all chains.
         if self._display is None:
             return
         self._gradients = gradients
-        if stats is None:
+        if not stats:  # of a slow thinned run a call may end before its first draw
+            self._read()
+            self._skipped += done - self._done
             self._done = done
         else:
             self._last = stats
@@ -156,7 +138,8 @@ class Progress:
 
     def _add(self, done: int, stats: Mapping[str, Any]) -> None:
         """Add the statistics (C, K) of some steps to the sums; those left out are like them."""
-        steps, self._done = done - self._done, done
+        steps, self._done = done - self._done + self._skipped, done
+        self._skipped = 0
         sums = {name: rows.sum(axis=1, dtype=np.float64) for name, rows in stats.items()}
         count = next(iter(stats.values())).shape[1] if stats else steps
         if "n_steps" in sums:
@@ -219,10 +202,8 @@ class Progress:
                 raise
             with contextlib.suppress(Exception):
                 display.end()
-            warn(
-                "[progress] expected to show the progress, got "
-                f"{type(error).__name__} ({error}): the run continues without progress"
-            )
+            got = f"{type(error).__name__} ({error}): the run continues without progress"
+            warn(f"[progress] expected to show the progress, got {got}")
 
 
 @dataclass

@@ -13,18 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Generic,
-    Literal,
-    Self,
-    TypedDict,
-    TypeVar,
-    Unpack,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 
@@ -40,7 +29,7 @@ from ribbit._arrays.namespace import (
 )
 from ribbit._arrays.threads import Interrupted, version
 from ribbit._arrays.warning import warn
-from ribbit.adapter import GroupChains, LocalChains, Thinning
+from ribbit.chains import AgreedChains, AnyChains, Start, Thinning
 from ribbit.density import Density
 from ribbit.distributed.ranks import RankAgreement, agreement
 from ribbit.errors import ConvergenceWarning, DTypeError, NoiseWarning, RibbitWarning, ShapeError
@@ -53,13 +42,7 @@ from ribbit.results.draws import Draws
 from ribbit.results.outcome import superchains_of, unconverged
 from ribbit.results.prediction import Prediction
 from ribbit.results.running import RunningPrediction
-from ribbit.results.state import (
-    AnyState,
-    MicrocanonicalState,
-    State,
-    StochasticState,
-    placed,
-)
+from ribbit.results.state import AnyState, placed
 from ribbit.sinks import Memory, Sink
 from ribbit.store import Checkpoint, Folder, Store, folder_opened
 from ribbit.until import Converged, ConvergenceMonitor, counts
@@ -68,7 +51,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["STARTS", "Run", "Sampler", "Stepwise", "starts"]
+__all__ = ["STARTS", "Run", "Sampler", "start_positions", "starts"]
 
 _DEFAULT_CHAINS = 4
 _SECONDS = 0.1  # of a call of `advance`, between looks at Ctrl-C, the clock and the display
@@ -82,7 +65,7 @@ _ALIKE = (
     *("seed", "num_draws", "warmup", "thin", "chains", "until", "max_draws"),
     *("save_draws", "save_warmup", "predict_at", "store"),
 )
-# The runtime forecast: transitions that it is made of, and seconds after which fewer do.
+# Transitions of the runtime forecast. After so many seconds fewer suffice.
 _FORECAST, _FORECAST_SECONDS = 10, 15.0
 # Leapfrogs of a trajectory, on average. HMC's default length is cut to 1,024, and the mean of ten
 # random lengths has an sd of 190.
@@ -91,9 +74,6 @@ _PATIENCE = 120.0  # seconds without a warning
 
 # Values of `init` that are names; packages above this module fill it.
 STARTS: dict[str, Any] = {}
-
-
-StateT = TypeVar("StateT", State, StochasticState, MicrocanonicalState)
 
 
 class _Call(TypedDict, total=False):
@@ -130,23 +110,12 @@ class Sampler(ABC):
     """
 
     settings: dict[str, Any]
-    # Names and dtypes of what `step` reports.
-    _statistics: ClassVar[dict[str, str]]
-    # Whether several steps are made in one call if no draw lies between.
-    _chunked: ClassVar[bool] = True
-    # Whether `_advance_several` makes steps of warmup too.
-    _several_in_warmup: ClassVar[bool] = False
+    _density: Density
     # Steps on all rows that an ensemble start ends with.
     _ensemble_finish: int = 0
-    # How long a call of several steps takes, about.
-    _call_seconds: ClassVar[float] = 0.1
     # Steps of warmup and per draw if the caller names none.
     _default_warmup: int = 500
     _default_thin: int = 1
-
-    def __init__(self, density: Density) -> None:
-        self._density = density
-        self._marginal: Any = None  # this sampler's form for ``target.marginal``
 
     def __repr__(self) -> str:
         knobs = ", ".join(f"{k}={_short(v)}" for k, v in self.settings.items() if v is not None)
@@ -157,46 +126,25 @@ class Sampler(ABC):
         return self._default_warmup
 
     @abstractmethod
-    def _init(
-        self,
-        function: str,
-        position: Array,
-        seed: int,
-        chains: npt.ArrayLike | None,
-        warmup: int,
-        guard: InterruptGuard | None,
-    ) -> Any:
-        """Start at `position` (C, P)."""
+    def _chains(
+        self, name: str, density: Density, start: Start, guard: InterruptGuard | None
+    ) -> AnyChains:
+        """Return chains at a start, which is checked, with this sampler's settings."""
 
     @abstractmethod
-    def _adopt(self, function: str, state: Any, guard: InterruptGuard | None) -> Any:
-        """Check a state and put this sampler's fixed settings into it."""
+    def _statistics_of(self, *, thinned: bool) -> dict[str, str]:
+        """Return the dtypes of the statistics of a run by name."""
 
-    @abstractmethod
-    def _advance(
-        self, state: Any, num_steps: int, guard: InterruptGuard | None
-    ) -> tuple[Any, dict[str, Array]]:
-        """Make steps; a pure function of `state`."""
+    def _density_for(self, resume: Any) -> Density:
+        """Return the density of a run. A state decides whether a layer is integrated out."""
+        return self._density
 
-    @property
-    def _several(self) -> bool:
-        """Whether `_advance_several` makes several draws in one call."""
-        return False
+    def _settings_on(self, density: Density) -> dict[str, Any]:
+        """Return the settings of a run on a density."""
+        return self.settings
 
-    def _advance_several(
-        self,
-        state: Any,
-        stops: npt.NDArray[np.int64],
-        kept: npt.NDArray[Any] | None,
-        guard: InterruptGuard | None,
-    ) -> tuple[Any, dict[str, Array]] | None:
-        """Make the steps up to the last of `stops` (K,), each the step of a draw after warmup.
-
-        Or every step of warmup from the next one on; None of `kept`: no position is. Fills kept
-        (C, K, P); statistics are (C, K). A call that took long may have ended at an earlier stop,
-        with fewer columns. None if a step fails: the run then makes draws one by one.
-        """
-        return None
+    def _warmed_up(self, density: Density, chains: Any) -> None:  # noqa: B027
+        """Warn of settings that warmup has found."""
 
     @overload
     def sample(
@@ -323,17 +271,17 @@ class Sampler(ABC):
         if not checks.boolean(name, "blocking", blocking):
             handle = RunHandle.__new__(RunHandle)
             return handle._begin(type(self).__name__, self._density.target, self.sample, options)
-        sampler, call = self._sampler_of(resume), SimpleNamespace(**options)
-        group = sampler._density.group
+        call = SimpleNamespace(**options, density=self._density_for(resume))
+        group = call.density.group
         agreed: Any = contextlib.nullcontext() if group is None else agreement(name, group)
         with agreed as ranks:  # None in one process
-            sampler._check(name, call)
+            self._check(name, call)
             opened: Any = contextlib.nullcontext()
             if call.store is not None and (ranks is None or ranks.leads):
                 opened = folder_opened(name, call.store)
             # The guard first: Ctrl-C while a folder opens would leave its lock to this process.
             with InterruptGuard(group) as guard, opened as folder, contextlib.ExitStack() as stack:
-                return Run(sampler, name, call, ranks, folder, guard, stack, begin).complete()
+                return Run(self, name, call, ranks, folder, guard, stack, begin).complete()
 
     def _check(self, name: str, call: SimpleNamespace) -> None:
         """Check the options that need no start, and fill in the defaults."""
@@ -346,10 +294,17 @@ class Sampler(ABC):
         call.save_warmup = checks.boolean(name, "save_warmup", call.save_warmup)
         if call.max_seconds is not None:
             call.max_seconds = checks.positive(name, "max_seconds", call.max_seconds)
-        call.thinning = self._thinning(name, thin)
+        call.thinning = dataclasses.replace(self._thinning(name, thin), each=call.save_warmup)
         call.thin = call.thinning.period
         check_progress(name, call.progress)
-        _check_resume(name, call.resume)
+        if not isinstance(call.resume, Draws | AnyState | None):
+            hint = ""
+            if isinstance(call.resume, str | os.PathLike):
+                hint = ": resume=rb.load(path) continues saved draws, or the run in a folder"
+            elif callable(getattr(call.resume, "_starts", None)):
+                hint = ": chains start at a fit with init=fit"
+            got = f"{checks.summary(call.resume)}{hint}"
+            raise TypeError(f"[{name}] expected resume as Draws or a state, got {got}")
         if call.store is not None:
             call.store = Store.of(name, call.store)
             if call.store.keep == "predictions" and call.predict_at is None:
@@ -360,47 +315,22 @@ class Sampler(ABC):
             x, y = call.predict_at, None
             if isinstance(x, tuple):
                 if len(x) != 2:
-                    raise ValueError(
-                        f"[{name}] expected predict_at as x or (x, y), "
-                        f"got a tuple of length {len(x)}"
-                    )
+                    got = f"got a tuple of length {len(x)}"
+                    raise ValueError(f"[{name}] expected predict_at as x or (x, y), {got}")
                 x, y = x
-            target, dim = self._density.target, self._density.full_dim
-            call.running = RunningPrediction(
-                target, x, y, dim=dim, keep=not call.save_draws, function=name
-            )
-
-    def _move_marginal(self, target: Any, **options: Any) -> None:
-        """Leave runs to this sampler of ``target.marginal``, if there is one.
-
-        For samplers with nothing set that depends on which parameters move.
-        """
-        marginal = overrides.own(target, "marginal", overrides.WHOLE)
-        if marginal is not None:
-            self._marginal = type(self)(marginal, **options)
-
-    def _sampler_of(self, resume: Any) -> Self:
-        """Return who makes a run: this sampler, or its form for a target's marginal density.
-
-        A state to resume from says which of the two it belongs to.
-        """
-        state = resume.state if isinstance(resume, Draws) else resume
-        inner: Self | None = self._marginal
-        if inner is None or state is None:
-            return self if inner is None else inner
-        ours, its = inner._density.fingerprint or {}, getattr(state, "target", None) or {}
-        return inner if ours.get("integrated") == its.get("integrated") else self
+            how: dict[str, Any] = {"dim": call.density.full_dim, "keep": not call.save_draws}
+            call.running = RunningPrediction(call.density.target, x, y, **how, function=name)
 
     def _found(self, state: Any, resume: Any) -> dict[str, Any]:
-        """Return settings that a run has next to its sampler's, found when its state was made."""
+        """Return the settings of a run that were found when its state was made."""
         return {}
 
-    def _settled(self, warmup: int) -> int | None:
-        """Return the step of warmup from which steps cost about what they will; None: unknown."""
+    def _settled(self, density: Density, warmup: int) -> int | None:
+        """Return the step of warmup after which the cost of a step stays similar. None: unknown."""
         return None
 
     def _thinning(self, function: str, thin: int) -> Thinning:
-        """Return which steps give draws; a schedule may ask for its own."""
+        """Return the thinning. A schedule may have its own."""
         return Thinning(thin)
 
     def _check_end(self, function: str, state: Any, num_draws: int, thinning: Thinning) -> None:
@@ -409,13 +339,13 @@ class Sampler(ABC):
 
     def _start(
         self, name: str, call: SimpleNamespace, guard: InterruptGuard
-    ) -> tuple[AnyState, dict[str, Any] | None]:
-        """Return the first state, and how its positions were found if that took a fit."""
+    ) -> tuple[AnyChains, dict[str, Any] | None]:
+        """Return the chains, and how their positions were found if that took a fit."""
         origin: dict[str, Any] | None = None
-        init, seed = call.init, call.seed
+        init, seed, density = call.init, call.seed, call.density
         warmup = checks.integer(name, "warmup", call.warmup, minimum=0, maximum=2**39)
         # Position, gradient, momentum and proposal: before the first of them is made.
-        each = 4 * self._density.dim * self._density.dtype.itemsize
+        each = 4 * density.dim * density.dtype.itemsize
         ids = None if call.chains is None else checks.chain_ids(name, call.chains, each=each)
         if ids is not None and len(set(ids.tolist())) != ids.size:
             raise ValueError(f"[{name}] expected distinct chain ids, got {ids.tolist()}")
@@ -433,178 +363,43 @@ class Sampler(ABC):
             init = starts(name, init, ids, seed)
         elif callable(getattr(init, "_fitted", None)):
             ids = np.arange(_DEFAULT_CHAINS, dtype=np.uint32) if ids is None else ids
-            by: dict[str, Any] = {"finish": self._ensemble_finish}
-            if call.executor is not None:
-                by["executor"] = call.executor
+            by = {"finish": self._ensemble_finish, "executor": call.executor}
             how = ids, seed, guard, call.progress, call.max_seconds
-            init, origin = starts(name, init, name, self._density.target, *how, **by)
+            init, origin = starts(name, init, name, density.target, *how, **by)
         if init is None:
             ids = np.arange(_DEFAULT_CHAINS, dtype=np.uint32) if ids is None else ids
-            position = self._target_init(name, seed, ids, guard)
+            make = getattr(density.target, "init", None)
+            if make is None:
+                expected = "init=, or a target with init(seed, chains)"
+                got = f"{type(density.target).__name__} without it"
+                raise ValueError(f"[{name}] expected {expected}, got {got}")
+            plain = bool((ids == np.arange(len(ids))).all())
+            with foreign(guard):
+                init = make(seed=seed, chains=len(ids) if plain else ids.tolist())
+            position = start_positions(density, name, init)
         else:
-            position = self._position(name, init, "init")
+            position = start_positions(density, name, init, "init")
             single = getattr(init, "ndim", np.ndim(init)) == 1
             if ids is None:
                 count = _DEFAULT_CHAINS if single else position.shape[0]
                 ids = np.arange(count, dtype=np.uint32)
             if single:
-                position = self._density.xp.concat([position] * ids.shape[0], axis=0)
+                position = density.xp.concat([position] * ids.shape[0], axis=0)
             elif position.shape[0] != ids.shape[0]:
-                whole = self._density.full_dim
+                whole = density.full_dim
                 given = getattr(init, "shape", None) or np.shape(init)
-                raise ShapeError(
-                    f"[{name}] expected init ({whole},) or ({ids.shape[0]}, {whole}) for "
-                    f"{ids.shape[0]} chain{'s' if len(ids) > 1 else ''}, got shape {given}"
-                )
+                count = f"{len(ids)} chain{'s' if len(ids) > 1 else ''}"
+                expected = f"init ({whole},) or ({len(ids)}, {whole}) for {count}"
+                raise ShapeError(f"[{name}] expected {expected}, got shape {given}")
             shared = _groups(to_host(position))
             if shared is not None:
                 origin = {**(origin or {}), "superchains": shared}
-        return self._init(name, position, seed, ids, warmup, guard), origin
-
-    def _target_init(
-        self, name: str, seed: int, ids: npt.NDArray[np.uint32], guard: InterruptGuard
-    ) -> Array:
-        """Return the positions at which the target starts these chains."""
-        make = getattr(self._density.target, "init", None)
-        if make is None:
-            raise ValueError(
-                f"[{name}] expected init=, or a target with init(seed, chains), "
-                f"got {type(self._density.target).__name__} without it"
-            )
-        plain = bool((ids == np.arange(ids.shape[0])).all())
-        with foreign(guard):
-            return make(seed=seed, chains=ids.shape[0] if plain else ids.tolist())
-
-    def _position(self, name: str, position: Array, argument: str = "position") -> Array:
-        """Copy of a start as (C, P) in the target's dtype."""
-        density, xp = self._density, self._density.xp
-        if is_array(position):
-            if namespace(position, function=name, name=argument) is not xp:
-                raise DTypeError(
-                    f"[{name}] expected {argument} as {xp.__name__} array, "
-                    f"got {checks.summary(position)}"
-                )
-            if not xp.isdtype(position.dtype, ("real floating", "integral")):
-                raise DTypeError(
-                    f"[{name}] expected {argument} of real numbers, got dtype {position.dtype}"
-                )
-            checks.unmasked(name, argument, position)
-            array = position
-        else:
-            host = checks.numeric(name, argument, position)
-            array = from_host(xp, np.array(host, dtype=np.float64))
-        given, whole = tuple(array.shape), density.full_dim
-        array = density.reduced(name, array)
-        if not 1 <= array.ndim <= 2 or array.shape[-1] != density.dim or array.shape[0] == 0:
-            model = getattr(density.target, "model", None)
-            hint = ""
-            if given and given[-1] + 1 == whole and given[-1] == getattr(model, "dim", None):
-                hint = ": the model's parameters without log_noise, which stands last"
-            elif len(given) == 3 and given[-1] == whole:
-                hint = ": of draws the last ones are draws.positions[:, -1]"
-            raise ShapeError(
-                f"[{name}] expected {argument} ({whole},) or (C, {whole}), got shape {given}{hint}"
-            )
-        with errstate(xp):
-            array = xp.astype(array, dtype_in(xp, density.dtype), copy=True)
-        return xp.reshape(array, (-1, density.dim))
-
-    def _start_arrays(
-        self,
-        function: str,
-        position: Array,
-        seed: int,
-        chains: npt.ArrayLike | None,
-        warmup: int,
-    ) -> tuple[Array, npt.NDArray[np.uint32]]:
-        """Check the arguments of ``init``; positions (C, P) and ids (C,)."""
-        checks.integer(function, "warmup", warmup, minimum=0, maximum=2**39)
-        start = self._position(function, position)
-        ids = checks.chain_ids(function, start.shape[0] if chains is None else chains)
-        if ids.shape[0] != start.shape[0]:
-            raise ShapeError(
-                f"[{function}] expected {ids.shape[0]} positions, got {start.shape[0]}"
-            )
-        return start, ids
-
-
-class Stepwise(Sampler, Generic[StateT]):
-    """A sampler with states of one class, and calls that start and advance them."""
-
-    def init(
-        self,
-        position: Array,
-        *,
-        seed: checks.Seed = 0,
-        chains: npt.ArrayLike | None = None,
-        warmup: int = 0,
-    ) -> StateT:
-        """Return a state with the chains at given positions.
-
-        Parameters
-        ----------
-        position : (P,) or (C, P) array
-            Converted to the target's dtype and copied.
-        seed : int, Generator, SeedSequence or None
-            64-bit key of all random numbers, as in :meth:`sample`.
-        chains : (C,) ids, optional
-            Default 0..C-1.
-        warmup : int
-            Steps in which :meth:`step` adapts. HMC and NUTS: at least 1 for a step size of "auto",
-            20 for a mass of "adapt". MCLMC: at least 100, adjusted 20. SGLD's preconditioner moves
-            in them, BAOAB begins with more friction, SGHMC adapts nothing.
-
-        Returns
-        -------
-        State, MicrocanonicalState or StochasticState
-
-        Raises
-        ------
-        TypeError, ValueError
-            For a wrong type or shape, or a position without a finite log density and gradient.
-        """
-        name = f"{type(self).__name__}.init"
-        state: StateT = self._init(name, position, checks.seed(name, seed), chains, warmup, None)
-        return state
-
-    def step(self, state: StateT, *, num_steps: int = 1) -> tuple[StateT, dict[str, Array]]:
-        """Return the state after `num_steps` steps (of HMC and NUTS transitions), and statistics.
-
-        Parameters
-        ----------
-        state : State, MicrocanonicalState or StochasticState
-            Not changed.
-        num_steps : int
-            Steps, not leapfrog steps of a trajectory; at least 1.
-
-        Returns
-        -------
-        state : State, MicrocanonicalState or StochasticState
-        info : dict of (C,) arrays
-            Statistics of the last step, as ``stats`` of :class:`Draws`. MCLMC: "divergences" counts
-            all steps of this call.
-
-        Raises
-        ------
-        NonFiniteError
-            If a parameter of SGLD, SGHMC or BAOAB becomes infinite or NaN; carries the last finite
-            state.
-        """
-        name = f"{type(self).__name__}.step"
-        count = checks.integer(name, "num_steps", num_steps, minimum=1, maximum=2**39)
-        sampler = self._sampler_of(state)
-        found: tuple[StateT, dict[str, Array]]
-        found = sampler._advance(sampler._adopt(name, state, None), count, None)
-        return found
+        start = Start(position, seed, ids, warmup, call.thinning)
+        return self._chains(name, density, start, guard), origin
 
 
 class Run:
-    """One call of ``sample``: chains, sinks, and how far they are.
-
-    `lock` is held while draws are put down, so that another thread sees draws, statistics and state
-    together. `reserve` returns the seconds of ``max_seconds`` that the end of the run needs, such
-    as a last checkpoint. `ended` is "running", then the reason of ``settings["stopped"]``.
-    """
+    """One call of ``sample``: chains, sinks, and how far they are."""
 
     def __init__(
         self,
@@ -618,7 +413,8 @@ class Run:
         begin: float,
     ) -> None:
         """Find the first state and make the sinks, in a call that began at `begin`."""
-        density = sampler._density
+        self.density = density = call.density
+        self.settings = sampler._settings_on(density)
         self.sampler, self.name, self.call, self.guard = sampler, name, call, guard
         self.ranks, self.begin = ranks, begin
         if ranks is not None:
@@ -632,7 +428,7 @@ class Run:
                 "sampler": type(sampler).__name__,
                 "target": density.fingerprint or type(density.target).__name__,
                 "dim": density.dim,
-                "settings": sampler.settings,
+                "settings": self.settings,
                 **{key: getattr(call, key) for key in _DECIDES},
                 "resume": resumed,
             }
@@ -640,24 +436,25 @@ class Run:
         kept: Checkpoint | None = folder
         if call.store is not None and ranks is not None:
             kept = ranks.stored(folder)
-        begun = kept is not None and kept.begun
+        self.kept = 0 if kept is None else kept.num_draws
+        chains: Any
         try:
-            if kept is not None and begun:
-                state = sampler._adopt(name, placed(density.xp, kept.state), guard)
+            if kept is not None and kept.begun:
+                chains = self._chains_at(placed(density.xp, kept.state))
                 self.origin = kept.header["origin"]
             elif call.resume is None:
-                state, self.origin = sampler._start(name, call, guard)
+                chains, self.origin = sampler._start(name, call, guard)
             else:
-                state, self.origin = self._resumed()
+                chains, self.origin = self._resumed()
         except Interrupted:  # nothing to return yet
             raise KeyboardInterrupt from None
-        self.found = sampler._found(state, call.resume)
-        if kept is not None and begun:
+        self.state: AnyState = chains.state
+        self.found = sampler._found(self.state, call.resume)
+        if kept is not None and kept.begun:
             self.found = kept.header["found"]
         self.num_draws, self.running = call.num_draws, call.running
-        self.kept = 0 if kept is None else kept.num_draws
-        sampler._check_end(name, state, self.num_draws - self.kept, call.thinning)
-        theta = density.completed(state)
+        sampler._check_end(name, self.state, self.num_draws - self.kept, call.thinning)
+        theta = chains.position(guard)
         if self.running is not None:  # bad x or y: before any work
             self.running.prepare(theta, guard)
             if kept is not None and (gathered := kept.part("prediction")) is not None:
@@ -674,42 +471,37 @@ class Run:
         # Only the rank that writes the folder returns the draws.
         self.store = folder
         self.resuming = how_to_resume(folder)
-        if kept is not None and folder is None:
+        if call.store is not None and folder is None:
             self.resuming = "the same call resumes"
-        self.lock = threading.Lock()
+        self.lock = threading.Lock()  # held while draws, statistics and state change together
+        # Seconds that the end of the run needs, such as a last checkpoint.
         self.reserve: Callable[[], float] = self.store.reserve if self.store else lambda: 0.0
-        self.ended = "running"
+        self.ended = "running"  # then the reason of settings["stopped"]
         self.seconds: float | None = None
-        self.state: AnyState = state
-        # Diverging transitions since the last draw, if the run is thinned.
-        self._divergences: Any = getattr(state, "divergences", None)
         # Draws lie at fixed step numbers, whatever the step of a resumed state is.
-        past = self.thinning.count(max(0, state.step - state.warmup))
+        past = self.thinning.count(max(0, chains.step - chains.warmup))
         self._draws_before: int = past - self.kept
-        self.first: int = state.step  # of this run, whose earlier calls filled the folder
-        if begun:
+        self.first: int = chains.step  # of this run, whose earlier calls filled the folder
+        if kept is not None and kept.begun:
             self.first = self._step_of(0) if self._draws_before else 0
+        self.chains: AnyChains = chains
         self.draws: Sink
         self.warmup: Sink | None = None
         self.predictions: Any = None  # a file of the predictions of each draw
-        self._make_sinks(kept)
+        self._make_sinks(kept, theta)
         self.total: int = self._step_of(self.watch.expected_draws) - self.first
-        start = sampler, state, self.thinning
-        self.chains: LocalChains
         if call.executor is not None:
             from ribbit.executor import RemoteChains  # not with ribbit: slow to load
 
-            remote = RemoteChains(name, call.executor, *start, each=call.save_warmup)
+            remote = RemoteChains(name, call.executor, sampler, density, chains, self.thinning)
             self.chains = stack.enter_context(remote)
         elif ranks is not None:
-            self.chains = GroupChains(*start, each=call.save_warmup, ranks=ranks, left=self._left)
-        else:
-            self.chains = LocalChains(*start, each=call.save_warmup)
+            self.chains = AgreedChains(chains, ranks, self._left)
         if self.running is not None:
-            self.chains.largest = self.running.room(state.position.shape[0])
+            self.chains.largest = self.running.room(len(chains.ids))
 
     def _agree(self, ranks: RankAgreement) -> None:
-        """Refuse what does not go with a group, and calls that are not the same on all ranks."""
+        """Refuse options that do not go with a group, and calls that differ between ranks."""
         call, init = self.call, self.call.init
         ranks.refuse(
             executor=call.executor,
@@ -725,36 +517,37 @@ class Run:
             call.save_draws = call.save_draws and call.store is None
             call.save_warmup = call.save_warmup and call.store is None
 
-    def _resumed(self) -> tuple[AnyState, dict[str, Any] | None]:
-        """Return the state to resume from, and which chains shared a start."""
+    def _chains_at(self, state: Any) -> AnyChains:
+        """Return chains that continue at a state."""
+        if not isinstance(state, AnyState):
+            raise TypeError(f"[{self.name}] expected a state, got {checks.summary(state)}")
+        start = Start.at(state, self.call.thinning)
+        return self.sampler._chains(self.name, self.density, start, self.guard)
+
+    def _resumed(self) -> tuple[AnyChains, dict[str, Any] | None]:
+        """Return the chains of the state to resume from, and the groups that shared a start."""
         call, given, origin = self.call, self.call.resume, None
         if isinstance(given, Draws):
             shared = superchains_of(given.settings, given.positions.shape[0])
             origin = None if shared is None else {"superchains": shared.tolist()}
             given = given.state
         if given is None:
-            raise ValueError(
-                f"[{self.name}] expected draws of a sampler to resume, got draws of a fit: "
-                "give them as init"
-            )
-        state = self.sampler._adopt(self.name, given, self.guard)
+            text = "expected draws of a sampler to resume, got draws of a fit: give them as init"
+            raise ValueError(f"[{self.name}] {text}")
+        chains = self._chains_at(given)
         if call.chains is not None or call.init is not None:
-            other = "chains" if call.init is None else "init"
-            raise ValueError(
-                f"[{self.name}] expected resume without {other}, got both: they come from the state"
-            )
-        return state, origin
+            text = f"expected resume without {'chains' if call.init is None else 'init'}"
+            raise ValueError(f"[{self.name}] {text}, got both: they come from the state")
+        return chains, origin
 
-    def _make_sinks(self, kept: Checkpoint | None) -> None:
-        """Make what takes draws and warmup, after the draws that a folder has."""
-        call, position, dim = self.call, self.state.position, self.sampler._density.full_dim
-        owed = max(0, self.state.warmup - self.state.step)
-        statistics = dict(self.sampler._statistics)
-        if self.thinning.period > 1 and "diverging" in statistics:
-            statistics["divergences"] = "int64"  # the draws do not tell how many diverged
+    def _make_sinks(self, kept: Checkpoint | None, theta: Array) -> None:
+        """Make the sinks of draws like theta (C, P) and of warmup, after the draws of a folder."""
+        call, (chains, dim) = self.call, theta.shape
+        owed = max(0, self.chains.warmup - self.chains.step)
+        statistics = self.sampler._statistics_of(thinned=self.thinning.period > 1)
         if self.store is not None:
             self.draws, self.warmup, self.predictions = self.store.begin(
-                np.empty((position.shape[0], 0, dim), host_dtype(position)),
+                np.empty((chains, 0, dim), host_dtype(theta)),
                 statistics,
                 positions=call.save_draws,
                 warmup=call.save_warmup and owed > 0,
@@ -763,16 +556,13 @@ class Run:
             if not self.store.begun:
                 self.store.checkpoint(self._checkpoint, now=True)
             return
-        like = position, dim
-        grows = call.until is not None
-        self.draws = Memory(
-            *like, self.num_draws, statistics, positions=call.save_draws, grows=grows
-        )
+        how = {"positions": call.save_draws, "grows": call.until is not None}
+        self.draws = Memory(theta, self.num_draws, statistics, **how)
         if kept is not None and self.kept:  # another rank has the positions
-            none = np.empty((position.shape[0], self.kept, 0), host_dtype(position))
+            none = np.empty((chains, self.kept, 0), host_dtype(theta))
             self.draws.append(none, archive.get(kept.arrays, "stats"))
         if call.save_warmup:
-            self.warmup = Memory(*like, owed, statistics, positions=True)
+            self.warmup = Memory(theta, owed, statistics, positions=True)
 
     def complete(self) -> Draws:
         """Run, and pack the draws; an exception carries them too."""
@@ -781,7 +571,11 @@ class Run:
         finishing: Any = contextlib.nullcontext()
         if self.store is not None:
             finishing = self.store.finishing(self._checkpoint)
-        with carrying(self.name, "draws", self._done, self.resuming):
+
+        def done() -> tuple[Draws, str]:
+            return self._pack(), f"{self.kept} of {self.num_draws} draws per chain"
+
+        with carrying(self.name, "draws", done, self.resuming):
             with finishing:
                 try:
                     self._loop()
@@ -793,31 +587,38 @@ class Run:
     def _loop(self) -> None:
         """Advance until all draws are kept, enough are, Ctrl-C, or the time is over."""
         sampler, watch, guard, chains = self.sampler, self.watch, self.guard, self.chains
-        warmup = self.state.warmup
+        warmup = chains.warmup
         reporter = Progress(
             self.call.progress,
             total=self.total,
-            chains=self.state.position.shape[0],
+            chains=len(chains.ids),
             warmup=max(0, warmup - self.first),
-            done=self.state.step - self.first,
+            done=chains.step - self.first,
             draws=self._draws_after,
             title=type(sampler).__name__,
         )
-        forecast, settled = None, sampler._settled(warmup)
-        if settled is not None and settled >= self.state.step:
-            forecast = _Forecast(self.name, sampler._density, settled, self.first + self.total)
+        forecast, settled = None, sampler._settled(self.density, warmup)
+        if settled is not None and settled >= chains.step:
+            forecast = _Forecast(self.name, chains, self.density, settled, self.first + self.total)
         with reporter:
             # Ctrl-C may have ended the last check of the draws in the folder.
             met = watch.due(self.kept) and self._enough(reporter)
             met = met or watch.met  # of a folder that is complete
             while self.kept < self.num_draws and not (guard.requested or met):
                 before, begun = chains.step, time.perf_counter()
-                block = chains.advance(self._most(), min(_SECONDS, self._left()), guard)
+                most = sys.maxsize
+                if before >= warmup:  # until the next look, if there is memory for so many
+                    left = self.num_draws - self.kept
+                    most = min(left, watch.room(self.kept), self.draws.room())
+                block = chains.advance(most, min(_SECONDS, self._left()), guard)
                 if not self._put(*block, warming=before < warmup):
                     break
                 if forecast is not None:
                     spent = time.perf_counter() - begun
-                    forecast = forecast.after(self.state, before, block[1], spent)
+                    forecast = forecast.after(chains.step, before, block[1], spent)
+                if before < warmup <= chains.step:
+                    sampler._warmed_up(self.density, chains)
+                del block
                 met = watch.due(self.kept) and self._enough(reporter)
                 if reporter.wanted:
                     for step, stats in chains.calls:
@@ -848,11 +649,6 @@ class Run:
         left: float = self.call.max_seconds - self.reserve() - spent
         return left
 
-    def _most(self) -> int:
-        """Return the draws until the next look, as many as there is memory for."""
-        most = min(self.num_draws - self.kept, self.watch.room(self.kept))
-        return int(min(most, self.draws.room()))
-
     def _put(self, positions: Array | None, stats: dict[str, Array], *, warming: bool) -> bool:
         """Keep a block; False if Ctrl-C ended the predictions at its draws, which are discarded."""
         batch, running, store = None, self.running, self.store
@@ -877,7 +673,7 @@ class Run:
                     self.kept += positions.shape[1]
                 elif positions is not None and self.warmup is not None:
                     self.warmup.append(positions, stats)
-                self.state, self._divergences = self.chains.state, self.chains.divergences
+                self.state = self.chains.state
             except BaseException as error:
                 if store is not None:  # its files have rows that no state may count
                     store.errors.append(error)
@@ -885,13 +681,13 @@ class Run:
         return True
 
     def _elapsed(self) -> float:
-        """Return the seconds of this call, and of those before that filled the same folder."""
+        """Return the seconds of this call and of earlier calls that filled the same folder."""
         before = 0.0 if self.store is None else self.store.header.get("seconds", 0.0)
         return before + time.perf_counter() - self.begin
 
     def _checkpoint(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return what a folder needs to continue the run: plain values and arrays."""
-        target = self.sampler._density.target
+        """Return the plain values and the arrays that a folder needs to continue the run."""
+        target = self.density.target
         predicts = callable(getattr(target, "predictive", None))
         values: dict[str, Any] = {
             "complete": self._is_complete(),
@@ -902,21 +698,13 @@ class Run:
             "found": self.found,
         }
         arrays: dict[str, Any] = {}
-        archive.put_state(arrays, values, self._whole_state())
+        archive.put_state(arrays, values, self.state)
         values["watch"], watched = self.watch.pack()
         archive.put(arrays, "watch", watched)
         if self.running is not None and self.running.moments.count:
             values["prediction"], gathered = self.running.pack()
             archive.put(arrays, "prediction", gathered)
         return values, arrays
-
-    def _whole_state(self) -> AnyState:
-        """Return the state of the run, with the divergences since the last draw."""
-        state: AnyState = self.state
-        if isinstance(state, StochasticState) or state.divergences is self._divergences:
-            return state
-        found = None if self._divergences is None else to_host(self._divergences)
-        return dataclasses.replace(state, divergences=found)
 
     def _is_complete(self) -> bool:
         """Whether the run is over: the same call would add nothing."""
@@ -926,16 +714,15 @@ class Run:
 
     def _step_of(self, count: int) -> int:
         """Return the number of the step that gives the draw `count` of this run."""
-        step: int = self.state.warmup + self.thinning.step(self._draws_before + count)
-        return step
+        return self.chains.warmup + self.thinning.step(self._draws_before + count)
 
     def _draws_after(self, done: int) -> int:
         """Return the draws of this run after so many of its steps."""
-        past = max(0, self.first + done - self.state.warmup)
+        past = max(0, self.first + done - self.chains.warmup)
         return self.thinning.count(past) - self._draws_before
 
     def _enough(self, reporter: Progress, *, last: bool = False) -> bool:
-        """Whether the draws are what `until` asks for, or Ctrl-C ends the look at them."""
+        """Return whether the draws meet `until`, or Ctrl-C ended the check."""
         watch, guard = self.watch, self.guard
         if self.kept == 0:
             return False
@@ -965,26 +752,22 @@ class Run:
 
     def _finish(self) -> Draws:
         """Pack the draws, and warn of faults."""
-        interrupted, state, draws = self.ended == "interrupted", self.state, self._pack()
+        interrupted, chains, draws = self.ended == "interrupted", self.chains, self._pack()
         resuming = self.resuming or "continue with resume=draws"
         if interrupted and not self.guard.asked:
-            warn(
-                f"[{self.name}] interrupted after {self.kept} of {self.num_draws} draws per chain; "
-                f"returning these ({resuming})",
-            )
+            done = f"{self.kept} of {self.num_draws} draws per chain"
+            warn(f"[{self.name}] interrupted after {done}; returning these ({resuming})")
         if self.kept == 0 < self.num_draws and not interrupted:
-            warn(
-                f"[{self.name}] expected at least one draw within max_seconds, got none: the run "
-                f"ended after {state.step} steps, {max(0, state.warmup - state.step)} of warmup to "
-                f"go ({resuming})",
-            )
+            steps = f"{chains.step} steps, {max(0, chains.warmup - chains.step)} of warmup to go"
+            found = "expected at least one draw within max_seconds, got none"
+            warn(f"[{self.name}] {found}: the run ended after {steps} ({resuming})")
         text = None if interrupted else unconverged(draws) or self._unmet(draws)
         if text is not None:
             warn(f"[{self.name}] {text}", ConvergenceWarning)
         return draws
 
     def _unmet(self, draws: Draws) -> str | None:
-        """Return what the draws lack if they are not what `until` asks for."""
+        """Return a warning if the draws do not meet `until`."""
         rule, last = self.watch.rule, self.watch.last_check
         if rule is None or last is None or last.met:
             return None
@@ -1003,15 +786,11 @@ class Run:
             running = None if self.running is None else self.running.copy()
             return self._pack(running, self._elapsed())
 
-    def _done(self) -> tuple[Draws, str]:
-        """Return what an exception carries."""
-        return self._pack(), f"{self.kept} of {self.num_draws} draws per chain"
-
     def _pack(
         self, running: RunningPrediction | None = None, seconds: float | None = None
     ) -> Draws:
         """Return the draws so far."""
-        target = self.sampler._density.target
+        target = self.density.target
         running = self.running if running is None else running
         positions, stats = self.draws.positions(self.kept), self.draws.stats(self.kept)
         warmup_positions, warmup_stats = None, None
@@ -1031,7 +810,7 @@ class Run:
             positions=positions,
             stats=stats,
             complete=self._is_complete(),
-            state=self._whole_state(),
+            state=self.state,
             settings=self._settings(),
             predictive=target if callable(getattr(target, "predictive", None)) else None,
             prediction=prediction,
@@ -1043,8 +822,8 @@ class Run:
 
     def _settings(self) -> dict[str, Any]:
         """Return how the draws were made, as plain values."""
-        sampler, state, watch = self.sampler, self.state, self.watch
-        target = sampler._density.target
+        sampler, chains, watch = self.sampler, self.chains, self.watch
+        target = self.density.target
         stopped: dict[str, Any] = {"reason": self.ended, "draws": self.kept}
         if watch.rule is not None and (last := watch.last_check) and watch.checked_at == self.kept:
             stopped["rhat"] = last.rhat if math.isfinite(last.rhat) else None
@@ -1052,19 +831,19 @@ class Run:
             stopped["of"] = last.of
         kernels = {  # how the target computes, if it says so
             "integrated": getattr(target, "integrated", None),
-            "dtype": sampler._density.dtype.name,
+            "dtype": self.density.dtype.name,
             "precision": getattr(target, "precision", None),
             "instruction_set": getattr(target, "instruction_set", None),
         }
         return {
             "sampler": type(sampler).__name__,
-            **sampler.settings,
+            **self.settings,
             **self.found,
             "num_draws": self.num_draws,
-            "warmup": state.warmup,
+            "warmup": chains.warmup,
             "thin": self.thinning.period,
-            "chains": state.chains.tolist(),
-            "seed": state.seed,
+            "chains": chains.ids.tolist(),
+            "seed": chains.seed,
             **({} if self.origin is None else {"start": self.origin}),
             **{key: value for key, value in kernels.items() if isinstance(value, str)},
             "save_draws": self.call.save_draws,
@@ -1075,39 +854,38 @@ class Run:
         }
 
     def _faults(self) -> dict[str, float]:
-        """Return what only the run knows to be wrong, for the table of checks."""
-        found, target = {}, self.sampler._density.target
-        if self.sampler._density.undefined:
+        """Return the faults that only the run knows, for the table of checks."""
+        found, target = {}, self.density.target
+        if self.density.undefined:
             diverging = self.draws.stats(self.kept).get("diverging")
             if diverging is not None and to_host(diverging).any():
                 found["undefined"] = 1.0
-        sd = getattr(target, "prior_sd", None)
+        sd = self.density.facts["prior_sd"]
         # A normal prior has no mass out there; a heavy tail may have.
         if sd is not None and getattr(target, "normal_prior", False):
-            widths = to_host(sd) * getattr(target, "temperature", 1.0) ** 0.5
+            theta = to_host(self.state.position)
+            widths = sd * getattr(target, "temperature", 1.0) ** 0.5
             mean = to_host(getattr(target, "prior_mean", np.zeros(1)))
-            found["far"] = float(_largest(to_host(self.state.position), mean, widths).max())
+            found["far"] = float(_largest(theta, mean, widths).max())
         return found
 
 
 class _Forecast:
-    """Warns early of a run that will be long; draws never depend on it.
+    """Warns early of a run that will be long; draws never depend on it."""
 
-    It looks at transitions of warmup once trajectories have the length that they keep. They take
-    thousands of leapfrogs if a learned noise sd has nearly vanished, or if the posterior is far
-    narrower than its prior elsewhere.
-    """
-
-    def __init__(self, name: str, density: Density, first: int, last: int) -> None:
+    def __init__(
+        self, name: str, chains: AnyChains, density: Density, first: int, last: int
+    ) -> None:
         """Look at the transitions after step `first`, of a run that ends at step `last`."""
-        self._name, self._density, self._first, self._last = name, density, first, last
+        self._name, self._chains, self._density = name, chains, density
+        self._first, self._last = first, last
         self._count, self._leapfrogs, self._seconds = 0, 0.0, 0.0
 
     def after(
-        self, state: AnyState, before: int, stats: dict[str, Array], seconds: float
+        self, step: int, before: int, stats: dict[str, Array], seconds: float
     ) -> _Forecast | None:
         """Take the transitions (C, K) after step `before`; warn and return None at the end."""
-        count = state.step - max(before, self._first)
+        count = step - max(before, self._first)
         if count <= 0 or not stats:
             return self
         lengths = to_host(stats["n_steps"]).mean(axis=0)  # (K,)
@@ -1117,37 +895,34 @@ class _Forecast:
         self._seconds += seconds * float(taken.sum() / lengths.sum())  # earlier ones are brief
         if self._count < _FORECAST and self._seconds < _FORECAST_SECONDS:
             return self
-        mean, left = self._leapfrogs / self._count, self._last - state.step
-        seconds = self._seconds / self._count * left
-        if mean >= _LONG:
-            step_size = float(np.median(to_host(stats["step_size"])[:, -1]))
-            self._warn(state, mean, step_size, seconds)
-        return None
-
-    def _warn(self, state: AnyState, mean: float, step_size: float, seconds: float) -> None:
-        """Warn of trajectories of `mean` leapfrogs, in a run that takes `seconds` more."""
+        mean = self._leapfrogs / self._count
+        if mean < _LONG:
+            return None
+        left = self._seconds / self._count * (self._last - step)
         look = getattr(self._density.target, "_vanishing_noise", None)
-        found = None if look is None else look(self._density.completed(state))
-        place = f"after {state.step} of {self._last} transitions"
+        found = None if look is None else look(self._chains.position())
+        place = f"after {step} of {self._last} transitions"
         if found is not None:
             size, advice = found
             warn(
                 f"[{self._name}] expected data with noise, got a noise sd of {size} {place}: the "
                 f"posterior is as narrow as its noise, so that a trajectory takes {mean:,.0f} "
-                f"leapfrogs on average and the rest of the run about {_duration(seconds)}, perhaps "
+                f"leapfrogs on average and the rest of the run about {_duration(left)}, perhaps "
                 f"without converging. Give {advice}; Ctrl-C returns the draws so far.",
                 NoiseWarning,
             )
-        elif seconds > _PATIENCE:
+        elif left > _PATIENCE:
+            step_size = float(np.median(to_host(stats["step_size"])[:, -1]))
             warn(
                 f"[{self._name}] expected trajectories of some hundred leapfrogs, got {mean:,.0f} "
                 f"on average (step sizes of {step_size:.1g}) {place}: the posterior is far "
                 "narrower than its prior somewhere, and the rest of the run takes about "
-                f"{_duration(seconds)}. num_leapfrog_steps=200 takes shorter ones, for draws that "
+                f"{_duration(left)}. num_leapfrog_steps=200 takes shorter ones, for draws that "
                 "depend more on each other; rb.MCLMC(target) takes one gradient a step; Ctrl-C "
                 "returns the draws so far.",
                 RibbitWarning,
             )
+        return None
 
 
 def _duration(seconds: float) -> str:
@@ -1157,30 +932,48 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} seconds"
 
 
+def start_positions(
+    density: Density, name: str, position: Array, argument: str = "position"
+) -> Array:
+    """Copy of a start as (C, P) in the target's dtype."""
+    xp = density.xp
+    if is_array(position):
+        if namespace(position, function=name, name=argument) is not xp:
+            got = checks.summary(position)
+            raise DTypeError(f"[{name}] expected {argument} as {xp.__name__} array, got {got}")
+        if not xp.isdtype(position.dtype, ("real floating", "integral")):
+            got = position.dtype
+            raise DTypeError(f"[{name}] expected {argument} of real numbers, got dtype {got}")
+        checks.unmasked(name, argument, position)
+        array = position
+    else:
+        host = checks.numeric(name, argument, position)
+        array = from_host(xp, np.array(host, dtype=np.float64))
+    given, whole = tuple(array.shape), density.full_dim
+    array = density.reduced(name, array)
+    if not 1 <= array.ndim <= 2 or array.shape[-1] != density.dim or array.shape[0] == 0:
+        model = getattr(density.target, "model", None)
+        hint = ""
+        if given and given[-1] + 1 == whole and given[-1] == getattr(model, "dim", None):
+            hint = ": the model's parameters without log_noise, which stands last"
+        elif len(given) == 3 and given[-1] == whole:
+            hint = ": of draws the last ones are draws.positions[:, -1]"
+        raise ShapeError(
+            f"[{name}] expected {argument} ({whole},) or (C, {whole}), got shape {given}{hint}"
+        )
+    with errstate(xp):
+        array = xp.astype(array, dtype_in(xp, density.dtype), copy=True)
+    return xp.reshape(array, (-1, density.dim))
+
+
 def starts(function: str, init: Any, *arguments: Any, **options: Any) -> Any:
     """Return the result of `init._starts`, or with options of `init._fitted`, checked."""
     found = (init._fitted if options else init._starts)(*arguments, **options)
     positions = found[0] if options and isinstance(found, tuple) and len(found) == 2 else found
     if not hasattr(positions, "ndim") or (options and positions is found):
-        raise TypeError(
-            f"[{function}] expected init as positions, a fit or 'ensemble', got "
-            f"{checks.summary(init)}, which gave {checks.summary(found)} for positions"
-        )
+        got = f"{checks.summary(init)}, which gave {checks.summary(found)} for positions"
+        raise TypeError(f"[{function}] expected init as positions, a fit or 'ensemble', got {got}")
     return found
-
-
-def _check_resume(function: str, resume: object) -> None:
-    """Raise TypeError unless `resume` is None, draws or a state of a sampler."""
-    if resume is None or isinstance(resume, Draws | AnyState):
-        return
-    hint = ""
-    if isinstance(resume, str | os.PathLike):
-        hint = ": resume=rb.load(path) continues saved draws, or the run in a folder"
-    elif callable(getattr(resume, "_starts", None)):
-        hint = ": chains start at a fit with init=fit"
-    raise TypeError(
-        f"[{function}] expected resume as Draws or a state, got {checks.summary(resume)}{hint}"
-    )
 
 
 @functools.cache
@@ -1199,29 +992,17 @@ def _largest(
     worst = np.zeros(position.shape[0])
     for low in range(0, position.shape[1], _BLOCK):
         part = slice(low, low + _BLOCK)
-        for chain, row in enumerate(position):
-            size = np.abs(row[part] - mean[part]) / widths[part]
-            worst[chain] = np.maximum(worst[chain], size.max())
+        sizes = np.abs(position[:, part] - mean[part]) / widths[part]
+        np.maximum(worst, sizes.max(axis=1), out=worst)
     return worst
 
 
 def _groups(starts: npt.NDArray[Any]) -> list[int] | None:
-    """Return the number of the start (C, P) of each chain where chains share one, else None."""
-    # Bit by bit and without copies, of maybe millions of parameters; most rows differ at once.
-    rows = np.ascontiguousarray(starts)
-    rows = rows.view(f"u{rows.dtype.itemsize}")
-    alike: dict[bytes, list[int]] = {}  # numbers of the starts that begin so
-    firsts: list[int] = []
-    found: list[int] = []
-    for row in rows:
-        numbers = alike.setdefault(row[:64].tobytes(), [])
-        same = (n for n in numbers if np.array_equal(row, rows[firsts[n]]))
-        number = next(same, len(firsts))
-        if number == len(firsts):
-            numbers.append(number)
-            firsts.append(len(found))
-        found.append(number)
-    return found if len(firsts) < len(found) else None
+    """Return the number of each chain's start (C, P) if chains share starts, else None."""
+    # Not the bytes themselves: a start has maybe millions of parameters.
+    keys = [hash(row.tobytes()) for row in starts]
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    return [numbers[key] for key in keys] if len(numbers) < len(keys) else None
 
 
 def _short(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Sinks of the draws of a run: memory, or the files of a folder (`ribbit.store.FileSink`).
+"""The sink of the draws of a run in memory; `ribbit.store.FileSink` has them in files.
 
 Shapes: C chains, D draws, K draws of a block, P parameters.
 """
@@ -7,71 +7,43 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 
 from ribbit._arrays.draws import put_draw
 from ribbit._arrays.namespace import host_dtype, namespace, require_memory
 from ribbit.protocols import Array
+from ribbit.store import FileSink
 
 __all__ = ["Memory", "Sink"]
 
 _FIRST, _BYTES = 64, 1 << 23  # draws of the first block that grows, and what it may take
 
 
-class Sink(Protocol):
-    """Takes the draws of a run."""
-
-    @property
-    def count(self) -> int:
-        """Draws so far."""
-        ...
-
-    def room(self) -> int:
-        """Return for how many draws there is memory; MemoryError for 0."""
-        ...
-
-    def append(self, positions: Array, stats: Mapping[str, Array]) -> None:
-        """Add draws (C, K, P) and their statistics (C, K)."""
-        ...
-
-    def positions(self, count: int) -> Array:
-        """Return the first positions (C, count, P)."""
-        ...
-
-    def stats(self, count: int) -> dict[str, Array]:
-        """Return the first statistics (C, count)."""
-        ...
-
-
 class Memory:
-    """Arrays of `most` draws; with `grows`, as many draws as came and a quarter more.
-
-    Positions are in blocks, which are joined when they are asked for. A joined block is let go once
-    it is copied, so that draws are never in memory twice. Another thread may ask between appends.
-    """
+    """Arrays of `most` draws; with `grows`, as many draws as came and a quarter more."""
 
     def __init__(
         self,
-        position: Array,
-        dim: int,
+        theta: Array,
         most: int,
         statistics: Mapping[str, str],
         *,
         positions: bool,
         grows: bool = False,
     ) -> None:
-        """Make room for chains like `position` (C, Q), with draws of `dim` parameters."""
+        """Make room for draws like theta (C, P)."""
         self.count = 0
-        self._like, self._dim, self._most, self._keeps = position, dim, most, positions
+        self._like, self._dim, self._most, self._keeps = theta, theta.shape[1], most, positions
         self._lock = threading.RLock()
-        xp, chains = namespace(position), position.shape[0]
+        xp, chains = namespace(theta), theta.shape[0]
         self._stats: dict[str, Array] = {
             name: xp.empty((chains, 0), dtype=getattr(xp, dtype))
             for name, dtype in statistics.items()
         }
-        self._blocks: list[Array] = []
+        self._dtypes = list(statistics.values())
+        self._blocks: list[Array] = []  # of positions, joined when they are asked for
         self._begin = self._end = 0  # draws before and with the last block
         self._grow(0 if grows else most)
 
@@ -87,7 +59,7 @@ class Memory:
     def _grow(self, size: int) -> None:
         """Make room for `size` more draws; MemoryError if they do not fit."""
         xp, chains, end = namespace(self._like), self._like.shape[0], self.count + size
-        each = sum(host_dtype(values).itemsize for values in self._stats.values())
+        each = sum([np.dtype(dtype).itemsize for dtype in self._dtypes])
         require_memory("sample", xp, chains * end * each, np.uint8, f"statistics of {end} draws")
         block, stats = self._block(size), dict[str, Array]()
         for name, values in self._stats.items():
@@ -126,7 +98,7 @@ class Memory:
             if len(self._blocks) > 1:
                 whole, low = self._block(self.count), 0
                 while self._blocks:
-                    block = self._blocks.pop(0)
+                    block = self._blocks.pop(0)  # so that draws are never in memory twice
                     size = min(block.shape[1], self.count - low)
                     whole[:, low : low + size, :] = block[:, :size, :]
                     low += size
@@ -136,3 +108,6 @@ class Memory:
     def stats(self, count: int) -> dict[str, Array]:
         """Return the first statistics (C, count), views."""
         return {name: values[:, :count] for name, values in self._stats.items()}
+
+
+Sink: TypeAlias = Memory | FileSink

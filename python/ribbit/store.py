@@ -41,11 +41,12 @@ from ribbit.results.draws import Draws
 from ribbit.results.lazy import JoinedArray, MappedArray, RoundedArray, encoded
 from ribbit.results.running import RunningPrediction
 from ribbit.results.saved import Fit, Rows, draws_of, fit_of, module_of
+from ribbit.results.state import State
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Checkpoint", "Folder", "Lock", "Store", "difference", "folder_opened", "load", "writer"]
+__all__ = ["Checkpoint", "Folder", "Lock", "Store", "folder_opened", "load", "writer"]
 
 _FORMAT = 1
 _BLOCK = 1 << 26  # bytes of a file that share a checksum
@@ -124,23 +125,17 @@ class Store:
 
 
 class RowFile:
-    """An append-only file of rows (D, C, ...), each a draw of all chains.
-
-    `stored` is the dtype in the file ("bfloat16" too) or the fields of statistics, `dtype` the
-    dtype of positions in memory. `crc32` are the checksums of blocks of `block` bytes; the last
-    block may be shorter. Rows that cannot be written, and all after them, stay in memory
-    (`unwritten`).
-    """
+    """An append-only file of rows (D, C, ...), each a draw of all chains."""
 
     def __init__(
         self,
         folder: Path,
         name: str,
-        stored: Any,
-        dtype: str | None,
+        stored: Any,  # dtype in the file, "bfloat16" too, or the fields of statistics
+        dtype: str | None,  # of positions in memory
         shape: Iterable[int],
         rows: int = 0,
-        crc32: Iterable[int] = (),
+        crc32: Iterable[int] = (),  # of blocks of so many bytes; the last one may be shorter
         block: int | None = None,
     ) -> None:
         """Take what `describe` returned, checked, or describe a new file."""
@@ -151,7 +146,7 @@ class RowFile:
         self.rows = self.written = whole("rows", rows, below=2**40)
         self.crc32 = [whole("crc32", crc, below=2**32) for crc in crc32]
         self.block = whole("block", _BLOCK if block is None else block, below=2**40)
-        self.unwritten: list[npt.NDArray[Any]] = []
+        self.unwritten: list[npt.NDArray[Any]] = []  # rows after an error stay in memory
         if isinstance(stored, str):
             self.disk = np.dtype("uint16" if stored == "bfloat16" else stored).newbyteorder("<")
         else:
@@ -243,10 +238,7 @@ class RowFile:
         return [(min((i + 1) * self.block, size), crc) for i, crc in enumerate(self.crc32)]
 
     def valid(self, known: Iterable[tuple[int, int]] = ()) -> int:
-        """Return how many rows at the start of the file have the right checksums.
-
-        known: (end in bytes, checksum from the start of its block) that another state has.
-        """
+        """Return how many rows match the checksums, also `known` ones of another state."""
         good, at, crc = 0, 0, 0
         with contextlib.suppress(OSError), open(self.path, "rb", buffering=0) as file:
             for end, wanted in sorted({*self.ends(), *known}):
@@ -269,14 +261,11 @@ class RowFile:
 
 
 class FileSink:
-    """A sink: draws, or steps of warmup, in the files of positions and of statistics.
-
-    `empty` (C, 0, P) stands for positions that are not kept.
-    """
+    """A sink: draws, or steps of warmup, in the files of positions and of statistics."""
 
     def __init__(self, files: Mapping[str, RowFile], empty: Any, prefix: str = "") -> None:
         self._positions = files.get(f"{prefix}positions")
-        self._stats, self._empty = files[f"{prefix}stats"], empty
+        self._stats, self._empty = files[f"{prefix}stats"], empty  # (C, 0, P)
 
     @property
     def count(self) -> int:
@@ -306,15 +295,12 @@ class FileSink:
         return {name: rows[name] for name in rows.dtype.names or ()}
 
 
+@dataclass(eq=False)
 class Checkpoint:
-    """Contents of the state file of a folder when a call began; empty for a new folder.
+    """Contents of the state file of a folder when a call began; empty for a new folder."""
 
-    `header` has plain values, `arrays` the arrays of the host. Other ranks of a group have the
-    checkpoint of rank 0, which alone writes the folder, with the statistics of the draws.
-    """
-
-    def __init__(self, header: dict[str, Any], arrays: Arrays) -> None:
-        self.header, self.arrays = header, arrays
+    header: dict[str, Any]  # plain values
+    arrays: Arrays  # for other ranks of a group, which do not write, with statistics of the draws
 
     @property
     def begun(self) -> bool:
@@ -343,16 +329,13 @@ Save: TypeAlias = "Callable[[], tuple[dict[str, Any], Arrays]]"
 
 
 class Folder(Checkpoint):
-    """A folder that one call writes: files of rows, and the state file that counts them.
-
-    `files` has a RowFile by each name, without ".bin". Once there are `errors`, nothing is written.
-    """
+    """A folder that one call writes: files of rows, and the state file that counts them."""
 
     def __init__(self, function: str, options: Store, *, writes: bool) -> None:
         super().__init__({}, {})
         self.function, self.options, self.folder = function, options, options.folder
-        self.files: dict[str, RowFile] = {}
-        self.errors: list[BaseException] = []
+        self.files: dict[str, RowFile] = {}  # by their names without ".bin"
+        self.errors: list[BaseException] = []  # once there are any, nothing is written
         self._writes = writes  # not for a run that has ended
         self._request: dict[str, Any] = {}
         self._thread: threading.Thread | None = None
@@ -363,10 +346,9 @@ class Folder(Checkpoint):
         """Read the state, if there is one; DataError if it is damaged, ValueError if not ours."""
         function, folder, options = self.function, self.folder, self.options
         if fit and (options.keep != "draws" or options.dtype is not None):
-            raise ValueError(
-                f"[{function}] store must be without keep= and dtype=, which are for draws, got "
-                f"keep={options.keep!r}, dtype={options.dtype!r}"
-            )
+            expected = "store must be without keep= and dtype=, which are for draws"
+            got = f"keep={options.keep!r}, dtype={options.dtype!r}"
+            raise ValueError(f"[{function}] {expected}, got {got}")
         chosen = {"keep": options.keep, "dtype": options.dtype}
         self._request = {key: plain(value) for key, value in {**request, "store": chosen}.items()}
         path = folder / _STATE
@@ -374,10 +356,8 @@ class Folder(Checkpoint):
             return
         header, arrays = _read_state(function, path)
         if ("fit" in header) != fit:
-            kinds = ("a fit", "a sampler's run")
-            raise DataError(
-                f"[{function}] {folder} holds {kinds[fit]}, not {kinds[not fit]}. {_OWN}"
-            )
+            held, wanted = ("a sampler's run", "a fit") if fit else ("a fit", "a sampler's run")
+            raise DataError(f"[{function}] {folder} holds {held}, not {wanted}. {_OWN}")
         with archive.reading(function, path, _RESCUE):
             self.files = _files_of(folder, header)
             self._writes = self._writes and not header["complete"]
@@ -399,29 +379,27 @@ class Folder(Checkpoint):
 
     def begin(
         self,
-        empty: npt.NDArray[Any],
+        empty: npt.NDArray[Any],  # (C, 0, P), with the dtype of the draws
         statistics: Mapping[str, str],
         *,
         positions: bool,
         warmup: bool,
         running: RunningPrediction | None,
     ) -> tuple[FileSink, FileSink | None, RowFile | None]:
-        """Return where draws, warmup and predictions go, after the draws of the folder.
-
-        `empty` (C, 0, P) tells shape and dtype of the draws.
-        """
-        chains, _, dim = empty.shape
-        dtype = empty.dtype.name
+        """Return where draws, warmup and predictions go, after the draws of the folder."""
+        (chains, _, dim), dtype = empty.shape, empty.dtype.name
         if not self.begun:
+            rows: dict[str, Any] = {}  # by name: dtype in the file and in memory, shape
             for prefix in ("", "warmup_") if warmup else ("",):
-                self._add(f"{prefix}stats", list(statistics.items()), None, (chains,))
+                rows[f"{prefix}stats"] = list(statistics.items()), None, (chains,)
                 if positions or prefix:
                     stored = self.options.dtype or dtype
-                    self._add(f"{prefix}positions", stored, dtype, (chains, dim))
+                    rows[f"{prefix}positions"] = stored, dtype, (chains, dim)
             if running is not None and self.options.keep == "predictions":
                 flat = getattr(running.predictive, "flat", False) and running.shape[1:] == (1,)
                 outputs = running.shape[:1] if flat else running.shape
-                self._add("predictions", running.dtype, running.dtype, (chains, *outputs))
+                rows["predictions"] = running.dtype, running.dtype, (chains, *outputs)
+            self.files = {name: RowFile(self.folder, name, *how) for name, how in rows.items()}
         if self._writes:
             try:
                 for file in self.files.values():
@@ -431,19 +409,12 @@ class Folder(Checkpoint):
         warm = FileSink(self.files, empty, "warmup_") if "warmup_stats" in self.files else None
         return FileSink(self.files, empty), warm, self.files.get("predictions")
 
-    def _add(self, name: str, stored: Any, dtype: str | None, shape: tuple[int, ...]) -> None:
-        """Describe a new file of rows."""
-        self.files[name] = RowFile(self.folder, name, stored, dtype, shape)
-
     def reserve(self) -> float:
         """Return the seconds that the last checkpoint will take, as far as is known."""
         return 1.5 * self._seconds
 
     def checkpoint(self, save: Save, *, now: bool = False) -> None:
-        """Write the state when it is due; `now`: before this returns.
-
-        Raises OSError when that failed, or an append before it.
-        """
+        """Write the state when it is due, with `now` before this returns; OSError if that fails."""
         early = time.perf_counter() < self._due or (self._thread and self._thread.is_alive())
         if early and not (now or self.errors):
             return
@@ -479,10 +450,7 @@ class Folder(Checkpoint):
 
     @contextlib.contextmanager
     def finishing(self, save: Save) -> Iterator[None]:
-        """Write the state when the block ends, however it ends.
-
-        Raises OSError when that fails; an exception that ends the block gets a note instead.
-        """
+        """Write the state when the block ends; OSError if that fails, or a note of its error."""
         try:
             yield
         except BaseException as error:
@@ -531,10 +499,8 @@ def _read_state(function: str, path: Path) -> tuple[dict[str, Any], Arrays]:
         if head is None:
             raise ValueError("another format")
         if int(head[1]) != _FORMAT:
-            raise DataError(
-                f"[{function}] {path} has format {int(head[1])} of a run, this Ribbit reads format "
-                f"{_FORMAT}. Load it with the Ribbit that wrote it."
-            )
+            text = f"has format {int(head[1])} of a run, this Ribbit reads format {_FORMAT}"
+            raise DataError(f"[{function}] {path} {text}. Load it with the Ribbit that wrote it.")
         if zlib.crc32(line[head.end() :] + b"\n") != int(head[2], 16):
             raise ValueError("a header that does not match its checksum")
         header: dict[str, Any] = json.loads(line)
@@ -557,11 +523,9 @@ def _failure(function: str, folder: Path, error: BaseException) -> BaseException
     """Return the error that says why a folder could not be written."""
     if not isinstance(error, OSError):
         return error
-    resumes = (
-        ". The folder is whole up to its last checkpoint; the same call resumes there"
-        if (folder / _STATE).exists()
-        else ""
-    )
+    resumes = ". The folder is whole up to its last checkpoint; the same call resumes there"
+    if not (folder / _STATE).exists():
+        resumes = ""
     found = OSError(
         error.errno or 5,
         f"[{function}] could not write the run in {folder}: {error.strerror or error}, "
@@ -579,9 +543,9 @@ def folder_opened(function: str, value: Any) -> Iterator[Folder | None]:
         return
     options = Store.of(function, value)
     folder = options.folder
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"[{function}] store must be a folder, got the file {folder}")
     made = not folder.exists()
+    if not made and not folder.is_dir():
+        raise NotADirectoryError(f"[{function}] store must be a folder, got the file {folder}")
     if made:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -595,10 +559,9 @@ def folder_opened(function: str, value: Any) -> Iterator[Folder | None]:
         other = [entry for entry in sorted(os.listdir(folder)) if not _is_ours(folder / entry)]
         if other:
             hint = f". Its state is missing: rename {_PREVIOUS} to {_STATE} to resume from there"
-            raise ValueError(
-                f"[{function}] store must be a new or empty folder or the folder of a run, got "
-                f"{folder} with {other[0]} in it{hint if _PREVIOUS in other else ''}"
-            )
+            expected = "store must be a new or empty folder or the folder of a run"
+            got = f"{folder} with {other[0]} in it{hint if _PREVIOUS in other else ''}"
+            raise ValueError(f"[{function}] {expected}, got {got}")
     lock: Lock | None = None
     try:
         try:
@@ -715,8 +678,12 @@ def plain(value: Any) -> Any:
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple | range):
         return [plain(v) for v in value]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    own = None
+    if isinstance(value, State):
+        own = value.fields
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         own = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    if own is not None:
         # The content of a state, draws or a fit, without its target and without times.
         skipped = ("predictive", "prediction", "target", "settings", "seconds", "history", "stats")
         kept = {k: plain(v) for k, v in own.items() if k not in skipped}
@@ -727,10 +694,7 @@ def plain(value: Any) -> Any:
 def difference(
     function: str, folder: Path, before: dict[str, Any], now: dict[str, Any], kept: int = 0
 ) -> ValueError | None:
-    """Return an error that names the first value of `now` that differs from the folder's.
-
-    `kept`: draws in the folder.
-    """
+    """Return an error that names the first value of `now` that differs from the folder's."""
     found = [*_differences(before, now)]
     if not found:
         return None
@@ -745,10 +709,8 @@ def difference(
     if "shards" in others:
         others = ["number of shards"]  # a partition has its own checksum
     if others:
-        return ValueError(
-            f"[{function}] {folder} holds a run of a target with another {' and '.join(others)}. "
-            f"{_OWN}"
-        )
+        text = f"holds a run of a target with another {' and '.join(others)}"
+        return ValueError(f"[{function}] {folder} {text}. {_OWN}")
     return ValueError(
         f"[{function}] {folder} holds a run with the instruction set {old}, this process uses "
         f"{new}: rounding would change within one run. RIBBIT_ISA={old} in the environment "
@@ -886,7 +848,9 @@ def _load_folder(folder: Path, rescue: bool, verify: bool) -> Draws | Fit:
                 file.check(_NAME, verify=verify)
         warm = min((n for name, n in counts.items() if name.startswith("warmup_")), default=0)
         kept = min(n for name, n in counts.items() if not name.startswith("warmup_"))
-        position = arrays["state/position"]
+        state = archive.state_of(header, arrays)
+        assert state is not None
+        position = state.position
         dim = position.shape[1] if predictive is None else predictive.dim
         empty = np.empty((len(position), 0, dim), position.dtype)
         if "watch/kept" in arrays:

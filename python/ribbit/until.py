@@ -17,7 +17,7 @@ import numpy as np
 from ribbit._arrays import checks, overrides
 from ribbit._arrays.namespace import from_host, host_dtype, namespace, to_host
 from ribbit.density import Density
-from ribbit.interrupt import InterruptGuard
+from ribbit.interrupt import InterruptGuard, foreign
 from ribbit.protocols import Array
 from ribbit.results.monitor import KEPT, LEAST, Monitor
 from ribbit.results.outcome import (
@@ -105,32 +105,25 @@ class Converged:
 def counts(
     function: str, num_draws: int | None, until: object, max_draws: int | None
 ) -> tuple[int | None, int]:
-    """Return the draws before the first check, None for the rule's own, and the largest number.
-
-    Without a rule both are `num_draws`.
-    """
+    """Return the draws before the first check, None for the rule's own, and the largest number."""
     if until is None and max_draws is not None:
         raise ValueError(f"[{function}] expected until= together with max_draws, got none")
     if until is not None and not isinstance(until, Converged):
-        raise TypeError(
-            f"[{function}] expected until as rb.Converged(...), got {checks.summary(until)}"
-        )
+        got = checks.summary(until)
+        raise TypeError(f"[{function}] expected until as rb.Converged(...), got {got}")
     first = num_draws
     if first is not None:
         first = checks.integer(function, "num_draws", first, minimum=1, maximum=2**39)
     if until is None:
         if first is None:
-            raise TypeError(
-                f"[{function}] expected num_draws, or until=rb.Converged(...), got neither"
-            )
+            expected = "num_draws, or until=rb.Converged(...)"
+            raise TypeError(f"[{function}] expected {expected}, got neither")
         return first, first
     most = _MAX_DRAWS if max_draws is None else max_draws
     most = checks.integer(function, "max_draws", most, minimum=1, maximum=2**39)
     if first is not None and first > most:
-        raise ValueError(
-            f"[{function}] expected num_draws <= max_draws = {most} (with until= it is the least "
-            f"number of draws), got {first}"
-        )
+        expected = f"num_draws <= max_draws = {most} (with until= it is the least number of draws)"
+        raise ValueError(f"[{function}] expected {expected}, got {first}")
     return first, most
 
 
@@ -144,12 +137,10 @@ class Check(NamedTuple):
 
 
 class ConvergenceMonitor:
-    """Keeps the monitored quantities of a run; with a rule it checks if they have converged.
+    """Keeps the monitored quantities of a run; with a rule it checks if they have converged."""
 
-    The cost does not grow with the draws: of more than some thousand every second is left out,
-    again and again. Positions wait until a batch is full or a check is due. Both depend on the
-    number of draws alone, so that the rounding of a user's predictions does not depend on time.
-    """
+    # Batches and checks depend on the number of draws alone, not on time: so does the rounding of
+    # a user's predictions.
 
     def __init__(
         self,
@@ -164,10 +155,7 @@ class ConvergenceMonitor:
         origin: dict[str, Any] | None,
         guard: InterruptGuard,
     ) -> None:
-        """Begin with chains at theta (C, P); origin: which chains shared a start.
-
-        running: its inputs are monitored if the target has no data.
-        """
+        """Begin with chains at theta (C, P); `origin` says which chains shared a start."""
         self.rule, self.max_draws = rule, max_draws
         self.last_check: Check | None = None
         self.checked_at, self.check_at = 0, sys.maxsize  # draws of the last check and the next
@@ -185,30 +173,22 @@ class ConvergenceMonitor:
         # For the first draws that still wait. A reader of the folder of a resumed run has these.
         self._partial: npt.NDArray[np.float64] | None = None
         at = None if rule is None else rule.at
-        guard.begin_foreign()
-        try:
+        with foreign(guard):
             shown = callable(getattr(density.target, "inputs", None))
-            if at is None and running is not None and not shown:
+            if at is None and running is not None and not shown:  # the target has no data
                 at = running.x
-            self._monitor = Monitor(function, density.target, at, theta)
-            # Predictions of the core are quick enough for every checkpoint.
-            core = overrides.own(density.target, "predictive_moments", ("predictive",))
-            self._in_core = self._monitor.x is None or core is not None
-            self._counts = self._monitor.counts(theta)
-        finally:
-            guard.foreign = False
-        if rule is not None:
-            self._refuse_unreachable(function, rule, origin)
-
-    def _refuse_unreachable(
-        self, function: str, rule: Converged, origin: dict[str, Any] | None
-    ) -> None:
-        """Raise for a rule that no run of these chains can meet."""
+            if at is not None or density.monitor is None:
+                monitor = Monitor(function, density.target, at, theta)
+                density.monitor = monitor if at is None else None
+            else:
+                monitor = density.monitor
+            self._monitor: Monitor = monitor
+            self._counts = monitor.counts(theta)
+        if rule is None:
+            return
         if rule.at is not None and self._monitor.x is None:
-            raise TypeError(
-                f"[{function}] expected a target with predictions for Converged(at=...), got one "
-                "without"
-            )
+            expected = "a target with predictions for Converged(at=...)"
+            raise TypeError(f"[{function}] expected {expected}, got one without")
         name = "weights" if self._monitor.x is None else "predictions"
         known = {name: np.zeros((self._chains, 1, 1))}
         hidden = has_hidden(self._monitor.predictive)
@@ -296,10 +276,7 @@ class ConvergenceMonitor:
         *,
         last: bool = False,
     ) -> None:
-        """Predict with the draws that wait, and check the rule when it is time, or the run ends.
-
-        `settings` describe the draws; `confirm` asks the summary itself, if all else is met.
-        """
+        """Predict with the draws that wait, and check the rule when it is time, or the run ends."""
         due = self.checked_at < count >= self.check_at
         self.predict(guard, partial=not self.due(count))
         if self.rule is None or not (due or last):
@@ -312,11 +289,8 @@ class ConvergenceMonitor:
             found = self._examine(rule, stats, settings, quick=False)
         if found.met:
             sink.positions(count)  # joins blocks, which Ctrl-C must not cut in two
-            guard.begin_foreign()
-            try:
+            with foreign(guard):
                 found = found._replace(met=confirm())
-            finally:
-                guard.foreign = False
         self.last_check, self.checked_at = found, count
         if due:  # else a run that resumes from a folder checks when it would have anyway
             vain = 0.0 if found.met or not found.ess > 0.0 else _SURE * rule.ess / found.ess
@@ -328,12 +302,9 @@ class ConvergenceMonitor:
     def _examine(
         self, rule: Converged, stats: dict[str, Array], settings: dict[str, Any], *, quick: bool
     ) -> Check:
-        """Compare the draws with the limits, and with the summary's outcome.
-
-        quick: of few draws, with looser limits, because R-hat of few draws is noisy.
-        """
+        """Compare the draws with the limits, and with the summary's outcome."""
         limit, least, most = rule.rhat, rule.ess, None
-        if quick:
+        if quick:  # looser limits, because R-hat of few draws is noisy
             limit, least, most = limit + _SLACK, min(least, _QUICK) / 4, _QUICK
         target = self._monitor.predictive
         evidence = evidence_of_values(
@@ -352,11 +323,8 @@ class ConvergenceMonitor:
         """Predict with the waiting draws; with `partial` also before the batch is complete."""
         if not self._waiting or (partial and not self._unpredicted()):
             return
-        guard.begin_foreign()
-        try:
+        with foreign(guard):
             values = self._values()
-        finally:
-            guard.foreign = False
         if partial:
             self._partial = values
             return
@@ -373,7 +341,11 @@ class ConvergenceMonitor:
 
     def pack(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return what a checkpoint must hold: plain values, and arrays."""
-        if self._waiting and self._partial is None and self._in_core:
+        # Predictions of the core are quick enough for every checkpoint.
+        target = self._monitor.predictive
+        core = overrides.own(target, "predictive_moments", ("predictive",))
+        quick = self._monitor.x is None or core is not None
+        if self._waiting and self._partial is None and quick:
             self._partial = self._values()  # for readers of the folder
         plain = {
             "seen": self._seen,

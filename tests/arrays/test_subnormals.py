@@ -112,5 +112,6 @@ def test_a_function_of_the_caller_keeps_subnormals():
     target = rb.CallableDensity.from_pointer(density, 1)
     at = np.ones((1, 1))
     target.value_and_grad(at)
-    target.leapfrog(at, at, at, 0.1, 2)
-    assert seen == [True] * 3
+    hmc = rb.HMC(target, step_size=0.1, num_leapfrog_steps=2, randomize_length=False)
+    rb.Chains(hmc, at, warmup=0).advance()
+    assert seen == [True] * 4  # with the gradient at the start

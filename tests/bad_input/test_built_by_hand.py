@@ -18,7 +18,6 @@ RIGHT = {
     "DropoutFit": ((np.zeros(3), np.zeros(1), True, {}, TARGET), 0, 2),
     "MeanField": ((np.zeros(3), np.ones(3), *3 * [np.zeros(1)], True, {}), 2, 5),
     "DiscretizationBias": ((("a", "b"), np.zeros((2, 2)), np.zeros(2), 0, "step_size", 1, 1), 1, 3),
-    "State": ((THETA, *3 * [None], 1, 0, *4 * [None]), 0, 4),
     "StochasticState": ((THETA, *3 * [None], 1, 0, None), 0, 4),
     "MicrocanonicalState": ((THETA, *4 * [None], 1, 0, *4 * [None]), 0, 5),
 }
@@ -203,7 +202,7 @@ def test_steps_of_a_module():
     for name in right:
         with pytest.raises((TypeError, ValueError), match=r"^\[.*\] .*, got"):
             target.advance_variational(many, **{**right, name: {1, 2}})
-    for bad in (None, X, HMC.init(np.zeros(DIM, TARGET.dtype))):
+    for bad in (None, X, HMC.sample(1, warmup=0).state):
         with pytest.raises((TypeError, ValueError), match=r"advance_variational\] state must"):
             target.advance_variational(bad, **right)
     own = steps | {"noise": one, "rule": "adam", "prior": 1.0, "friction": 0.0, "epsilon": 1e-8}

@@ -51,7 +51,7 @@ def test_right_arguments_pass(name):
 # Public names that are not called here: records that samplers and fits fill, bases of classes,
 # protocols, errors, and what takes no argument.
 NOT_CALLED = {
-    *("Draws", "DropoutFit", "EnsembleFit", "Prediction", "State", "StochasticState", "Trajectory"),
+    *("Draws", "DropoutFit", "EnsembleFit", "Prediction", "State", "StochasticState"),
     *("MicrocanonicalState", "SWAGFit", "LaplaceFit", "RunHandle", "DiscretizationBias"),
     *("Likelihood", "Prior", "Sampler", "ScalePrior", "Scaler"),
     *("Bernoulli", "Categorical", "Poisson", "constant"),

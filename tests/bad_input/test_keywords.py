@@ -38,14 +38,9 @@ CASES = {
     "[HMC.sample] unknown n_chains=: use chains=": lambda: HMC.sample(
         10, n_chains=2, blocking=False
     ),
-    "[HMC.init] unknown random_state=: use seed=": (
-        lambda: HMC.init(np.zeros(TARGET.dim), random_state=1)
-    ),
-    "[HMC.init] unknown initial_position=: use position=": (
-        lambda: HMC.init(initial_position=np.zeros(TARGET.dim))
-    ),
-    "[HMC.step] unknown rng_key=: the state has the seed": (
-        lambda: HMC.step(DRAWS.state, rng_key=1)
+    "[Chains] unknown random_state=: use seed=": lambda: rb.Chains(HMC, random_state=1),
+    "[Chains] unknown initial_position=: use init=": (
+        lambda: rb.Chains(HMC, initial_position=np.zeros(TARGET.dim))
     ),
     "[HMC] expected target, got none": lambda: rb.HMC(),
     "[HMC] unknown model=: use target=": lambda: rb.HMC(model=TARGET),
@@ -264,10 +259,8 @@ def test_values_give_the_name_here() -> None:
             rb.Posterior(MODEL, X, Y, prior=rb.Normal(1.0), likelihood=likelihood)
     with pytest.raises(TypeError, match=r"a list of Draws, such as \[a, b\], got ribbit\.Draws"):
         rb.concatenate(DRAWS, DRAWS)
-    with pytest.raises(
-        ValueError, match=r"or numbers instead of step_size='auto' in HMC\(\.\.\.\)"
-    ):
-        rb.HMC(TARGET).init(np.zeros(TARGET.dim))
+    with pytest.raises(ValueError, match=r"warmup must be at least 1 for step_size='auto', got 0"):
+        rb.Chains(rb.HMC(TARGET), warmup=0)
     with pytest.raises(ValueError, match=r">= 100 for step_size='auto', decoherence_length='auto'"):
         rb.MCLMC(TARGET).sample(5, warmup=50)
 
@@ -359,7 +352,7 @@ def test_everything_public_explains_its_keywords() -> None:
 def test_signatures_and_pickles_stay() -> None:
     assert list(inspect.signature(rb.Dense).parameters) == ["units", "bias"]
     assert list(inspect.signature(HMC.sample).parameters)[:2] == ["num_draws", "warmup"]
-    for one in (rb.mlp, rb.leapfrog, rb.load, rb.Normal(1.0)):
+    for one in (rb.mlp, rb.load, rb.Normal(1.0)):
         assert pickle.loads(pickle.dumps(one)) == one
 
 

@@ -94,7 +94,7 @@ MASKED = {
     "rows": lambda: TARGET.value_and_grad(np.zeros(DIM), rows=masked(np.arange(3))),
     "log_prior": lambda: TARGET.log_prior(masked(np.zeros(DIM))),
     "init": lambda: HMC.sample(1, init=masked(np.zeros(DIM))),
-    "HMC.init": lambda: HMC.init(masked(np.zeros(DIM))),
+    "Chains": lambda: rb.Chains(HMC, masked(np.zeros(DIM))),
     "predict_at": lambda: HMC.sample(1, predict_at=masked(X)),
     "predict_at y": lambda: HMC.sample(1, predict_at=(X, masked(Y))),
     "predict": lambda: DRAWS.predict(masked(X)),
@@ -109,8 +109,9 @@ MASKED = {
     "predictive_rhat": lambda: rb.diagnostics.predictive_rhat(DRAWS, masked(X)),
     "rmse": lambda: rb.metrics.rmse(masked(Y), Y),
     "standardize": lambda: rb.datasets.standardize(masked(X)),
-    "leapfrog": lambda: rb.leapfrog(TARGET, masked(np.zeros(DIM)), np.zeros(DIM), 0.1, 1),
-    "metropolis": lambda: rb.samplers.metropolis(masked(np.zeros(3)), seed=0, step=0),
+    "leapfrog": lambda: TARGET.leapfrog(
+        masked(np.zeros((2, DIM))), np.zeros((2, DIM)), None, 0.1, 1
+    ),
     "reparameterize": lambda: rb.reparameterize(masked(np.zeros(3)), np.ones(3), 2, 0),
     "mass": lambda: rb.HMC(TARGET, num_leapfrog_steps=1, inverse_mass_matrix=masked(np.ones(DIM))),
     "step sizes": lambda: rb.HMC(TARGET, num_leapfrog_steps=1, step_size=masked(np.ones(2))),

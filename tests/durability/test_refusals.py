@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit.chains import NativeChains
 from ribbit.errors import DataError, RibbitWarning
 from ribbit.store import Lock, difference, writer
 from tests.durability.lines import X, Y, posterior
@@ -257,15 +258,14 @@ def test_a_failing_call_leaves_the_folder_of_the_user(tmp_path: Path) -> None:
 
 
 def test_a_folder_says_how_its_run_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hmc, advance = _hmc(), rb.HMC._advance_several
+    hmc, advance = _hmc(), NativeChains.advance
 
-    def failing(self: rb.HMC, state: rb.samplers.State, *rest: object) -> object:
-        if state.step > 60:
+    def failing(self: NativeChains, *rest: object) -> object:
+        if self.step > 60:
             raise RuntimeError("no power")
-        return advance(self, state, *rest)
+        return advance(self, *rest)
 
-    monkeypatch.setattr(rb.HMC, "_advance_several", failing)
-    monkeypatch.setattr(rb.HMC, "_several", True)  # although the method is replaced
+    monkeypatch.setattr(NativeChains, "advance", failing)
     with pytest.raises(RuntimeError, match="no power") as caught:
         hmc.sample(100_000, store=tmp_path / "a", **CALL)
     found = rb.load(tmp_path / "a")

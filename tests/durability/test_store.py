@@ -206,7 +206,8 @@ def test_what_was_drawn_stays_in_memory(tmp_path: Path, deed: Any) -> None:
     assert 100 < count < 3000
     assert not draws.complete
     assert np.array_equal(draws.positions, alone.positions[:, :count])
-    rest = _hmc().sample(3000 - count, resume=draws.state, progress=False)
+    same = Meddling(lambda: None, 0)  # a target that only Python can evaluate, like the first
+    rest = _hmc(same).sample(3000 - count, resume=draws.state, progress=False)
     assert np.array_equal(rest.positions, alone.positions[:, count:])
 
 
@@ -436,7 +437,10 @@ def test_goes_on_from_a_folder_on_a_device(device: ModuleType, tmp_path: Path, n
         calls += 1
     assert calls >= 8
     assert np.array_equal(draws.positions, alone.positions.get())
-    assert np.array_equal(draws.state.position.get(), alone.state.position.get())
+    if name == "hmc":
+        assert bytes(draws.state) == bytes(alone.state)
+    else:
+        assert np.array_equal(draws.state.position.get(), alone.state.position.get())
     assert np.array_equal(rb.load(tmp_path / "run").positions, draws.positions)
 
 

@@ -59,16 +59,16 @@ def test_a_change_is_noticed(tmp_path, built):
     """The control: a member in the middle, another type, a number, a symbol without a version."""
     text = abi.HEADER.read_text(encoding="utf-8")
     for old, new in {
-        "  double trajectory_length;": "  double trajectory_length, more;",
+        "  int64_t gradients;": "  int64_t gradients, more;",
         "int ribbit_abi_version(void);": "int64_t ribbit_abi_version(void);",
         "  RIBBIT_POISSON = 5,": "  RIBBIT_POISSON = 6,",
-        "  int32_t randomize_length;": "  int64_t randomize_length;",
+        "  int32_t save_warmup;": "  int64_t save_warmup;",
     }.items():
         assert old in text
         header = tmp_path / "ribbit.h"
         header.write_text(text.replace(old, new))
         assert changes(built, abi.dump(header)), old
-    assert changes(built, built.replace("ribbit_hmc@@RIBBIT_1.0", "ribbit_hmc"))
+    assert changes(built, built.replace("ribbit_sgld@@RIBBIT_1.0", "ribbit_sgld"))
     assert changes(built, built) == []
 
 

@@ -1,5 +1,6 @@
 """The examples for R and Julia give what Python gives, where the interpreter is installed."""
 
+import ctypes as c
 import os
 import re
 import shutil
@@ -28,14 +29,8 @@ def run(*command: object) -> str:
     return done.stdout
 
 
-@pytest.mark.skipif(shutil.which("Rscript") is None, reason="needs R (r-base-core)")
-def test_r(tmp_path):
-    bridge, folder = tmp_path / "bridge.so", EXAMPLES / "embed_r"
-    run(
-        *("cc", "-shared", "-fPIC", "-Wall", "-Werror", f"-I{rb.get_include()}"),
-        *(folder / "bridge.c", "-o", bridge, LIBRARY, f"-Wl,-rpath,{LIBRARY.parent}"),
-    )
-    said = run("Rscript", folder / "hmc.R", bridge)
+def squares(steps: int) -> rb.Draws:
+    """Draws of Python as the example for R makes them."""
     x = np.arange(40) / 20 - 1
     target = rb.Posterior(
         rb.mlp(1, (8,), 1, activation="tanh"),
@@ -45,30 +40,69 @@ def test_r(tmp_path):
         likelihood=rb.Gaussian(0.1),
         dtype=np.float64,
     )
-    p = (
-        rb.HMC(target, step_size=0.01, trajectory_length=1.0)
-        .sample(300, warmup=300, seed=1, chains=4, init=target.init(1, 4), progress=False)
-        .predict(np.array([[0.5]]))
+    sampler = rb.HMC(target, step_size=0.01, trajectory_length=1.0)
+    start = target.init(1, 4)
+    return sampler.sample(steps, warmup=steps, seed=1, chains=4, init=start, progress=False)
+
+
+def built(folder: Path) -> Path:
+    """Compile the bridge for R."""
+    bridge = folder / "bridge.so"
+    run(
+        *("cc", "-shared", "-fPIC", "-Wall", "-Werror", f"-I{rb.get_include()}"),
+        *(EXAMPLES / "embed_r/bridge.c", "-o", bridge, LIBRARY, f"-Wl,-rpath,{LIBRARY.parent}"),
     )
+    return bridge
+
+
+@pytest.mark.skipif(shutil.which("Rscript") is None, reason="needs R (r-base-core)")
+def test_r(tmp_path):
+    said = run("Rscript", EXAMPLES / "embed_r/hmc.R", built(tmp_path))
+    p = squares(300).predict(np.array([[0.5]]))
     assert said == f"f(0.5) = {p.mean[0]:.3f} +- {p.epistemic_std[0]:.3f}\n"
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a compiler")
+def test_the_bridge_for_r(tmp_path):
+    """Also where there is no R: called with the arguments of ``.C``."""
+    call = c.CDLL(str(built(tmp_path))).ribbit_r_hmc
+    x, new = np.arange(40) / 20 - 1, np.array([0.5])
+    draws, mean, sd = np.zeros((4, 30, 25)), np.zeros(1), np.zeros(1)
+    text = c.create_string_buffer(200)
+    message = (c.c_char_p * 1)(c.cast(text, c.c_char_p))
+
+    def used(step: float) -> str:
+        call.argtypes = [c.c_void_p] * 12
+        numbers = [np.array([v], np.float64) for v in (0.1, step, 1.0)]
+        sizes, seed = np.array([1, 8, 40, 4, 30, 30, 1], np.int32), np.array([1], np.int32)
+        arrays = (x, x**2, sizes, *numbers, seed, new, draws, mean, sd)
+        call(*(array.ctypes.data for array in arrays), message)
+        return text.value.decode()
+
+    assert used(0.01) == ""
+    expected = squares(30)
+    p = expected.predict(new[:, None])
+    assert np.array_equal(draws, expected.positions)
+    assert (mean[0], sd[0]) == (p.mean[0], p.epistemic_std[0])
+    assert "step_size must be positive" in used(-1.0)
 
 
 @pytest.mark.skipif(shutil.which("julia") is None, reason="needs Julia")
 def test_julia():
     """The mean of 4,000 products is 0.8; six standard errors of 500 independent ones are 0.35."""
-    said = run("julia", EXAMPLES / "embed_julia/hmc.jl", LIBRARY)
+    said = run("julia", EXAMPLES / "embed_julia/nuts.jl", LIBRARY)
     found = float(re.search(r"E x1 x2 = (\S+),", said)[1])
     assert abs(found - 0.8) < 0.35
 
 
 def test_julia_states_the_struct_of_the_header():
     """Also where there is no Julia: names and types of its struct are those of the C options."""
-    text = (EXAMPLES / "embed_julia/hmc.jl").read_text()
-    body = re.search(r"mutable struct Options.*?\n(.*?)Options\(\) = new", text, re.DOTALL)[1]
+    text = (EXAMPLES / "embed_julia/nuts.jl").read_text()
+    body = re.search(r"mutable struct RunOptions.*?\n(.*?)RunOptions\(\) = new", text, re.DOTALL)[1]
     ours = re.findall(r"(\w+)::([\w{}]+)", body)
     header = (Path(rb.get_include()) / "ribbit/ribbit.h").read_text()
     part = re.search(
-        r"typedef struct ribbit_hmc_options \{(.*?)\} ribbit_hmc_options", header, re.DOTALL
+        r"typedef struct ribbit_run_options \{(.*?)\} ribbit_run_options", header, re.DOTALL
     )
     plain = re.sub(r"/\*.*?\*/", "", part[1], flags=re.DOTALL)
     theirs = []

@@ -79,7 +79,7 @@ def answer() -> str:
         prior=rb.Normal(1.0),
         likelihood=rb.Gaussian(0.1),
     )
-    sampler = rb.HMC(target, trajectory_length=1.0)
+    sampler = rb.HMC(target)
     p = sampler.sample(
         300, warmup=300, seed=1, chains=4, init=target.init(1, 4), progress=False
     ).predict(np.array([[0.5]], np.float32))

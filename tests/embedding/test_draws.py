@@ -15,15 +15,25 @@ SEED = 7
 pytestmark = pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 
 
-def regression(dtype=np.float32, outputs=1, **options):
+DATA = []  # x and y of the last target that was made
+
+
+def kept(x, y, dtype):
+    """Return data in the dtype of the target, and keep them for the C library."""
+    DATA[:] = [(x.astype(dtype), y.astype(dtype))]
+    return DATA[0]
+
+
+def regression(dtype=np.float32, outputs=1, scale=1.0, **options):
     """A small network on a wave."""
-    x = np.linspace(-1, 1, 70)[:, None] * np.array([1.0, 0.5, -1.0])
+    x = np.linspace(-1, 1, 70)[:, None] * np.array([1.0, 0.5, -1.0]) * scale + (scale - 1.0)
     y = np.sin(3 * x[:, 0]) if outputs == 1 else np.sin(x[:, :1] * np.arange(1, outputs + 1))
+    x, y = kept(x, y * scale - (scale - 1.0), dtype)
     options = {"prior": rb.Normal(1.0), "likelihood": rb.Gaussian(0.3), **options}
     return rb.Posterior(rb.mlp(3, (9, 7), outputs), x, y, dtype=dtype, **options)
 
 
-def images(dtype=np.float32):
+def images(dtype=np.float32, **options):
     """Convolution, norms, pooling, a residual, labels."""
     layers = [
         rb.Conv2D(4, 3, padding="same"),
@@ -37,19 +47,21 @@ def images(dtype=np.float32):
     x = rng.normal(size=(20, 6, 6, 2))
     model = rb.Model(layers, input_shape=(6, 6, 2))
     prior = {"*.bias": rb.Laplace(0.5), "*": rb.Normal(1.0)}
+    x, y = kept(x, rng.integers(0, 3, 20), dtype)
     return rb.Posterior(
-        model, x, rng.integers(0, 3, 20), prior=prior, likelihood=rb.Categorical(), dtype=dtype
+        model, x, y.astype(int), prior=prior, likelihood=rb.Categorical(), dtype=dtype, **options
     )
 
 
-def sentences(dtype=np.float32):
+def sentences(dtype=np.float32, **options):
     """Embedding and LSTM, counts."""
     rng = np.random.default_rng(1)
     model = rb.Model([rb.Embedding(11, 4), rb.LSTM(5), rb.Dense(1)], input_shape=(6,))
     x = rng.integers(0, 11, (25, 6))
+    _, y = kept(x, rng.poisson(2.0, 25), dtype)
     return rb.Posterior(
-        model, x, rng.poisson(2.0, 25), prior=rb.StudentT(4.0, 0.8), likelihood=rb.Poisson(),
-        dtype=dtype, temperature=0.5,
+        model, x, y.astype(int), prior=rb.StudentT(4.0, 0.8), likelihood=rb.Poisson(),
+        dtype=dtype, temperature=0.5, **options,
     )  # fmt: skip
 
 
@@ -66,6 +78,21 @@ TARGETS = {
     "sentences": sentences,
     "sentences, float64": lambda: sentences(np.float64),
 }
+KERNELS = {"hmc": rb.HMC, "nuts": rb.NUTS}
+
+
+def in_python(kernel, target, given, draws, **run):
+    """Draws of Python with the same options."""
+    return KERNELS[kernel](target, **given).sample(draws, progress=False, **run)
+
+
+def check_same(found, expected):
+    """Check the bits of draws and of all statistics."""
+    positions, stats, _ = found
+    assert np.array_equal(positions, expected.positions)
+    assert set(stats) == set(expected.stats)
+    for name, values in stats.items():
+        assert np.array_equal(values, expected.stats[name]), name
 
 
 @pytest.fixture(params=TARGETS)
@@ -104,32 +131,98 @@ def test_starts_values_and_trajectories(target):
         assert np.array_equal(found, wanted)
 
 
-def test_draws_and_statistics(target):
+STEPS = {
+    "hmc": {"step_size": 0.03, "num_leapfrog_steps": 6, "step_size_jitter": 0.2},
+    "nuts": {"step_size": 0.03, "max_tree_depth": 4},
+}
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_draws_and_statistics(target, kernel):
     """A whole run: warmup, thinning, random lengths, random step sizes, a mass."""
-    ours = lib.posterior(target)
+    ours, start = lib.posterior(target), target.init(SEED, 3)
     mass = np.linspace(0.5, 2.0, target.dim).astype(target.dtype)
-    sampler = rb.HMC(
-        target, step_size=0.03, num_leapfrog_steps=6, step_size_jitter=0.2, inverse_mass_matrix=mass
-    )
-    expected = sampler.sample(6, warmup=4, thin=2, chains=3, seed=SEED, progress=False)
-    start = target.init(SEED, 3)
-    draws, stats, last, made = lib.hmc(
-        ours, start, 6, warmup=4, thin=2, seed=SEED, step_size=0.03, num_steps=6,
-        step_size_jitter=0.2,
-        inverse_mass=mass,
-    )  # fmt: skip
-    assert made == 16
-    assert np.array_equal(draws, expected.positions)
-    assert np.array_equal(last, expected.positions[:, -1])
-    for name, values in stats.items():
-        assert np.array_equal(values, expected.stats[name]), name
-    assert 0.0 < stats["acceptance_rate"].mean() < 1.0
-    other = lib.hmc(
-        ours, start, 6, warmup=4, thin=2, seed=SEED + 1, step_size=0.03, num_steps=6,
-        step_size_jitter=0.2,
-        inverse_mass=mass,
-    )[0]  # fmt: skip
+    given = {**STEPS[kernel], "inverse_mass_matrix": mass}
+    run = {"warmup": 4, "thin": 2}
+    expected = in_python(kernel, target, given, 6, chains=3, seed=SEED, init=start, **run)
+    found = lib.sample(ours, kernel, start, 6, given, seed=SEED, **run)
+    check_same(found, expected)
+    draws, stats, chains = found
+    assert np.array_equal(chains.position(), draws[:, -1])
+    summary = chains.summary()
+    assert (summary.chains, summary.step, summary.warming_up) == (3, 16, 0)
+    assert 0.0 < summary.acceptance_rate < 1.0
+    assert summary.gradients > stats["n_steps"].sum()
+    other = lib.sample(ours, kernel, start, 6, given, seed=SEED + 1, **run)[0]
     assert not np.array_equal(draws, other)  # the control
+
+
+@pytest.mark.filterwarnings("ignore::ribbit.errors.RibbitWarning")  # of noise that vanishes
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("name", ["mlp", "mlp, float64", "centred", "learned noise", "images"])
+def test_nothing_set(name, kernel):
+    """Step sizes, lengths and masses of the defaults, with warmup saved and not."""
+    target = TARGETS[name]()
+    text, x, y = json.dumps(target.describe()).encode(), target._spec.x, target._spec.y
+    dtype = int(target.dtype == np.float64)
+    ours = lib.Handle("target", "target_create_json", text, dtype, x, y, len(x))
+    start, run = target.init(SEED, 2), {"warmup": 160, "seed": SEED}
+    expected = in_python(kernel, target, {}, 4, chains=2, init=start, save_warmup=True, **run)
+    check_same(lib.sample(ours, kernel, start, 4, **run), expected)
+    warm, more = lib.sample(ours, kernel, start, 160, save_warmup=1, **run)[::2]
+    assert np.array_equal(warm, expected.warmup_positions)
+    assert np.array_equal(more.sample(4)[0], expected.positions)
+
+
+# Values of each option other than its default.
+OPTIONS = {
+    "hmc": {
+        "step_size": [0.02, [0.02, 0.04], "auto"],
+        "trajectory_length": [0.3],
+        "num_leapfrog_steps": [5],
+        "randomize_length": [False],
+        "inverse_mass_matrix": ["prior", "adapt", np.linspace(0.5, 2.0, 114), None],
+        "step_size_jitter": [0.3],
+        "target_accept": [0.7],
+        "max_num_leapfrog_steps": [9],
+        "divergence_threshold": [0.01],
+    },
+    "nuts": {
+        "step_size": [0.02, [0.02, 0.04]],
+        "max_tree_depth": [3],
+        "inverse_mass_matrix": ["auto", "prior", "adapt", np.linspace(0.5, 2.0, 114), None],
+        "target_accept": [0.7],
+        "divergence_threshold": [0.01],
+    },
+}
+VALUES = [
+    pytest.param(kernel, name, value, id=f"{kernel}, {name} {np.ravel(value)[:2]}")
+    for kernel, named in OPTIONS.items()
+    for name, values in named.items()
+    for value in values
+]
+
+
+@pytest.mark.filterwarnings("ignore::ribbit.errors.RibbitWarning")  # of capped trajectories
+@pytest.mark.parametrize(("kernel", "name", "value"), VALUES)
+def test_each_option(kernel, name, value):
+    target = regression()
+    start, run = target.init(SEED, 2), {"warmup": 60, "seed": SEED}
+    python = np.array(value) if isinstance(value, list) else value
+    expected = in_python(kernel, target, {name: python}, 3, chains=2, init=start, **run)
+    found = lib.sample(lib.posterior(target), kernel, start, 3, {name: value}, **run)
+    check_same(found, expected)
+
+
+def test_the_options_are_those_of_the_table():
+    table = lib.option_table()
+    assert [(row["kernel"], row["name"]) for row in table] == [
+        (kernel, name) for kernel, named in OPTIONS.items() for name in named
+    ]
+    assert all(row["must_be"] and row["documentation"] for row in table)
+    defaults = {row["name"]: row["default_value"] for row in table if row["kernel"] == "nuts"}
+    assert defaults["step_size"] == '"auto"'
+    assert defaults["target_accept"] == "0.8"
 
 
 def test_a_description_makes_the_same_target(target):
@@ -139,9 +232,9 @@ def test_a_description_makes_the_same_target(target):
     create, dtype = "target_create_json", int(target.dtype == np.float64)
     same = lib.Handle("target", create, text, dtype, x, y, len(x))
     start = target.init(SEED, 2)
-    common = {"seed": SEED, "step_size": 0.03, "num_steps": 3}
-    draws = lib.hmc(lib.posterior(target), start, 4, **common)[0]
-    assert np.array_equal(lib.hmc(same, start, 4, **common)[0], draws)
+    how = {"step_size": 0.03, "num_leapfrog_steps": 3}
+    draws = lib.sample(lib.posterior(target), "hmc", start, 4, how, seed=SEED)[0]
+    assert np.array_equal(lib.sample(same, "hmc", start, 4, how, seed=SEED)[0], draws)
 
     net = lib.Handle("network", "network_create_json", text)
     assert lib.LIB.ribbit_network_dim(net.value) == target.model.dim
@@ -153,76 +246,84 @@ def test_a_description_makes_the_same_target(target):
         call("predict", handle.value, draws, 2, 4, x, 5, mean, None, None, None)
     assert np.array_equal(*found)
     with pytest.raises(CError, match="got one that predicts alone"):
-        lib.hmc(alone, start, 4, **common)
+        lib.sample(alone, "hmc", start, 4, how)
     with pytest.raises(CError, match=f"dtype {target.dtype.name}"):
         lib.Handle("target", create, text, 1 - dtype, x, y, len(x))
 
 
-def test_lengths_and_chain_ids():
-    target = regression()
-    ours, ids = lib.posterior(target), np.array([4, 2], np.uint32)
-    options = {"step_size": 0.04, "trajectory_length": 0.2}
-    for randomize_length in (True, False):
-        sampler = rb.HMC(target, **options, randomize_length=randomize_length)
-        expected = sampler.sample(5, warmup=0, chains=ids, seed=SEED, progress=False)
-        draws, stats, *_ = lib.hmc(
-            ours,
-            target.init(SEED, ids),
-            5,
-            seed=SEED,
-            chain_ids=ids,
-            randomize_length=int(randomize_length),
-            **options,
-        )
-        assert np.array_equal(draws, expected.positions)
-        assert np.array_equal(stats["n_steps"], expected.stats["n_steps"])
+STANDARDIZED = {
+    "regression": lambda: regression(standardize=True),
+    "regression, float64": lambda: regression(np.float64, standardize=True),
+    "two targets": lambda: regression(
+        outputs=2, likelihood=rb.Gaussian(), standardize=True, scale=30.0
+    ),
+    "images": lambda: images(standardize=True),
+    "counts": lambda: sentences(standardize=True),
+}
+
+
+@pytest.mark.parametrize("name", STANDARDIZED)
+def test_a_description_with_units(name):
+    """The target gets data of the user, and predictions are in the user's units."""
+    target, (x, y) = STANDARDIZED[name](), DATA[0]
+    dtype = target.dtype
+    x = np.ascontiguousarray(x.reshape(len(x), -1), dtype)
+    y = np.ascontiguousarray(y.reshape(len(y), -1), dtype)
+    text = json.dumps(target.describe()).encode()
+    create = "target_create_json", text, int(dtype == np.float64)
+    ours = lib.Handle("target", *create, x, y, len(x))
+    start, given = target.init(SEED, 2), {"step_size": 0.02, "num_leapfrog_steps": 3}
+    expected = in_python("hmc", target, given, 4, chains=2, warmup=5, seed=SEED, init=start)
+    found = lib.sample(ours, "hmc", start, 4, given, warmup=5, seed=SEED)
+    check_same(found, expected)
+
+    new = np.ascontiguousarray(x[:7] * dtype.type(1.0))
+    p = expected.predict(new.reshape(7, *target.model.input_shape))
+    classes = isinstance(target.likelihood, rb.Categorical)
+    for handle in ours, lib.Handle("target", *create, None, None, 0):
+        mean = np.empty((7, target.model.output_shape[0]))
+        spread = np.empty_like(mean)
+        extra = np.empty(7) if classes else np.empty_like(mean)
+        call("predict", handle.value, found[0].copy(), 2, 4, new, 7, mean, spread, extra, None)
+        if classes:
+            mean = mean / mean.sum(axis=-1, keepdims=True)
+        else:
+            assert np.array_equal(extra.reshape(p.mean.shape), p.aleatoric_std)
+        wanted = p.probs if classes else p.mean
+        assert np.array_equal(mean.reshape(wanted.shape), wanted)
+        assert np.array_equal(spread.reshape(wanted.shape), p.epistemic_std)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_chain_ids(kernel):
+    target, ids = regression(), np.array([4, 2], np.uint32)
+    start, given = target.init(SEED, ids), {"step_size": 0.04}
+    expected = in_python(kernel, target, given, 5, warmup=0, chains=ids, seed=SEED, init=start)
+    found = lib.sample(
+        lib.posterior(target), kernel, start, 5, given, warmup=0, seed=SEED, chain_ids=ids
+    )
+    check_same(found, expected)
+
+
+def test_a_start_of_the_target():
+    """Where the caller gives no position, chains start at ribbit_target_start()."""
+    target, ids = regression(), np.array([4, 2], np.uint32)
+    how, given = {"seed": SEED, "chains": 2, "chain_ids": ids}, {"step_size": 0.03}
+    chains = lib.Chains(lib.posterior(target), "hmc", given, **how)
+    assert np.array_equal(chains.start().position(), target.init(SEED, ids))
 
 
 @pytest.mark.parametrize("length", [{"num_leapfrog_steps": 4}, {"trajectory_length": 0.3}])
 @pytest.mark.parametrize("warmup", [130, 510])
 @pytest.mark.parametrize("name", ["mlp", "centred", "images", "sentences, float64"])
 def test_step_sizes_that_are_found(name, warmup, length):
-    """Dual averaging, short trajectories while it begins; then a run with what was found."""
+    """Dual averaging, short trajectories while it begins."""
     target = TARGETS[name]()
-    ours, start = lib.posterior(target), target.init(SEED, 3)
-    sampler = rb.HMC(target, target_accept=0.8, step_size_jitter=0.1, **length)
-    expected = sampler.sample(5, warmup=warmup, chains=3, seed=SEED, init=start, progress=False)
-    named = {key.replace("num_leapfrog", "num"): value for key, value in length.items()}
-    found, common = np.zeros(3), {"seed": SEED, "step_size_jitter": 0.1, **named}
-    draws, stats, _, made = lib.hmc(
-        ours, start, 5, warmup=warmup, target_accept=0.8, step_sizes=found, **common
-    )
-    assert made == warmup + 5
-    assert np.array_equal(draws, expected.positions)
-    assert np.array_equal(stats["step_size"], expected.stats["step_size"])
-    assert np.array_equal(found, expected.state.step_size)
-    assert len(set(found)) == 3
-    first, _, last, _ = lib.hmc(
-        ours, start, 2, warmup=warmup, target_accept=0.8, step_sizes=found, **common
-    )
-    rest = lib.hmc(ours, last, 3, first_step=warmup + 2, step_sizes=found, **common)[0]
-    assert np.array_equal(np.concatenate([first, rest], axis=1), draws)
-
-
-def test_step_sizes_of_full_trajectories_alone():
-    """Where the average of all of warmup lags behind them."""
-    target = regression(likelihood=rb.Gaussian(0.03))
-    sampler = rb.HMC(target, target_accept=0.8, trajectory_length=1.0)
-    start, found = target.init(SEED, 3), np.zeros(3)
-    state = sampler.init(start, seed=SEED, warmup=510)
-    for _ in range(509):
-        state, _ = sampler.step(state)
-    dual = state.adaptation.dual
-    assert (dual.settled, dual.count) == (50, 509)
-    assert np.any(dual.log_average > dual.log_settled + np.log(1.45))
-    state, _ = sampler.step(state)
-    draws, *_ = lib.hmc(
-        lib.posterior(target), start, 1, warmup=510, target_accept=0.8, seed=SEED,
-        trajectory_length=1.0, step_sizes=found,
-    )  # fmt: skip
-    assert np.array_equal(found, state.step_size)
-    state, _ = sampler.step(state)
-    assert np.array_equal(draws[:, 0], state.position)
+    start, given = target.init(SEED, 3), {"target_accept": 0.8, "step_size_jitter": 0.1, **length}
+    run = {"warmup": warmup, "seed": SEED}
+    expected = in_python("hmc", target, given, 5, chains=3, init=start, **run)
+    check_same(lib.sample(lib.posterior(target), "hmc", start, 5, given, **run), expected)
+    assert len(set(expected.stats["step_size"][:, 0])) == 3
 
 
 def test_predictions(target):
@@ -285,67 +386,87 @@ def test_a_function_of_the_caller(threadsafe):
     create = "target_create_function"
     ours = lib.Handle("target", create, normal, 4, None, int(threadsafe))
     same = rb.CallableDensity.from_pointer(normal, 4, threadsafe=threadsafe)
-    expected = rb.HMC(same, step_size=0.4, num_leapfrog_steps=3).sample(
-        20, warmup=5, chains=3, seed=SEED, progress=False
-    )
-    draws, stats, *_ = lib.hmc(
-        ours, same.init(SEED, 3), 20, warmup=5, seed=SEED, step_size=0.4, num_steps=3
-    )
-    assert np.array_equal(draws, expected.positions)
-    for name, values in stats.items():
-        assert np.array_equal(values, expected.stats[name]), name
-    found = np.zeros(3)
-    lib.hmc(ours, same.init(SEED, 3), 1, warmup=30, seed=SEED, num_steps=3, step_sizes=found)
-    auto = rb.HMC(same, num_leapfrog_steps=3)
-    expected = auto.sample(1, warmup=30, chains=3, seed=SEED, progress=False)
-    assert np.array_equal(found, expected.state.step_size)
+    for kernel, given in (
+        ("hmc", {"step_size": 0.4, "num_leapfrog_steps": 3}),
+        ("hmc", {"num_leapfrog_steps": 3}),
+        ("hmc", {}),
+        ("nuts", {"step_size": 0.4}),
+        ("nuts", {}),
+    ):
+        run = {"warmup": 60, "seed": SEED}
+        start = same.init(SEED, 3)
+        expected = in_python(kernel, same, given, 20, chains=3, init=start, **run)
+        check_same(lib.sample(ours, kernel, start, 20, given, **run), expected)
     ours = lib.Handle(
         "target", create, normal, 4, SEED, int(threadsafe)
     )  # an address that is not 0
     with pytest.raises(CError, match=r"function to return 0, got 3") as failed:
         call("value_and_grad", ours.value, np.full(4, 2e3), 1, None, 0, np.empty(2), None, None)
     assert failed.value.status == 3
+    with pytest.raises(CError, match=r"\[ribbit_chains_start\] .* return 0, got 3") as failed:
+        lib.Chains(ours, "nuts").start(np.full((1, 4), 2e3))
+    assert failed.value.status == 3
 
 
-def test_a_run_in_parts_has_the_bits_of_one():
-    """Ended by the callback, then by an interrupt, then to its end."""
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_run_in_parts_has_the_bits_of_one(kernel):
+    """Short calls, an interrupt, and chains that are saved and loaded."""
     target = regression()
     ours, start = lib.posterior(target), target.init(SEED, 2)
-    common = {"seed": SEED, "step_size": 0.03, "num_steps": 5}
-    whole = lib.hmc(ours, start, 12, **common)[0]
-    seen = []
-
-    @lib.PROGRESS
-    def five(progress, user):
-        seen.append((progress[0].done, progress[0].total, progress[0].acceptance_rate))
-        return progress[0].done == 5
-
-    position, made = start.copy(), c.c_int64()
-    draws = np.zeros((2, 12, target.dim), np.float32)
-    given = lib.options(lib.HMCOptions, chains=2, draws=12, progress=five, **common)
-    arguments = ours.value, c.byref(given), position, draws, None, c.byref(made)
-    with pytest.raises(CError) as stopped:
-        call("hmc", *arguments)
-    assert stopped.value.status == 5
-    assert made.value == 5
-    assert [s[:2] for s in seen] == [(i + 1, 12) for i in range(5)]
-    assert all(0.0 < s[2] <= 1.0 for s in seen)
-    assert np.array_equal(draws[:, :5], whole[:, :5])
-    assert not draws[:, 5:].any()
-
+    run = {"warmup": 60, "thin": 2, "seed": SEED, "save_warmup": 1}
+    given = {"inverse_mass_matrix": "adapt"}
+    whole = lib.sample(ours, kernel, start, 70, given, **run)
     flag = lib.Handle("interrupt", "interrupt_create")
-    lib.LIB.ribbit_interrupt_set(flag.value)
-    given = lib.options(
-        lib.HMCOptions, chains=2, draws=7, first_step=5, interrupt=flag.value, **common
-    )
-    arguments = ours.value, c.byref(given), position, draws, None, c.byref(made)
-    with pytest.raises(CError) as stopped:
-        call("hmc", *arguments)
-    assert (stopped.value.status, made.value) == (5, 0)
-    lib.LIB.ribbit_interrupt_clear(flag.value)
-    rest, _, _, made = lib.hmc(ours, position, 7, first_step=5, interrupt=flag.value, **common)
-    assert made == 7
-    assert np.array_equal(rest, whole[:, 5:])
+
+    chains = lib.Chains(ours, kernel, given, chains=2, **run).start(start)
+    parts = []
+    while (made := sum(part[0].shape[1] for part in parts)) < 70:
+        parts.append(chains.advance(min(7, 70 - made), 0.0 if made % 2 else np.inf))
+        before = chains.save()
+        lib.LIB.ribbit_interrupt_set(flag.value)
+        with pytest.raises(CError) as stopped:
+            chains.advance(5, interrupt=flag.value)
+        assert stopped.value.status == 5
+        assert chains.save() == before
+        lib.LIB.ribbit_interrupt_clear(flag.value)
+        chains = lib.Chains(ours, kernel, given, saved=before, chains=2, thin=2, save_warmup=1)
+    assert np.array_equal(np.concatenate([p[0] for p in parts], axis=1), whole[0])
+    for name, values in whole[1].items():
+        assert np.array_equal(np.concatenate([p[1][name] for p in parts], axis=1), values), name
+    assert chains.save() == whole[2].save()
+    assert chains.summary().step == 80
+    assert np.array_equal(chains.position(), whole[2].position())
+
+
+def test_draws_are_written_where_a_loop_wants_them():
+    """Rows of each chain lie `stride` apart, and a call never crosses the end of warmup."""
+    target = regression()
+    ours, start = lib.posterior(target), target.init(SEED, 2)
+    given, run = {"step_size": 0.03}, {"warmup": 3, "seed": SEED}
+    expected = lib.sample(ours, "hmc", start, 9, given, **run)[0]
+    chains = lib.Chains(ours, "hmc", given, chains=2, **run).start(start)
+    draws, count, made, counts = np.zeros_like(expected), c.c_int64(), 0, []
+    while made < 9:
+        place = draws.ctypes.data + made * target.dim * draws.itemsize
+        call("chains_advance", chains.value, min(4, 9 - made), 60.0, place, 9, c.byref(count), None)
+        counts.append(count.value)
+        made += count.value
+    assert counts == [0, 4, 4, 1]
+    assert np.array_equal(draws, expected)
+    call("chains_advance", chains.value, 2, 60.0, None, 0, c.byref(count), None)
+    assert count.value == 2
+
+
+def test_new_options_for_loaded_chains():
+    """They keep what warmup has found, and take the options of the call."""
+    target = regression()
+    ours, start = lib.posterior(target), target.init(SEED, 2)
+    run = {"warmup": 60, "seed": SEED}
+    _, stats, chains = lib.sample(ours, "nuts", start, 1, **run)
+    saved = chains.save()
+    more = lib.Chains(ours, "nuts", {"max_tree_depth": 1}, saved=saved, chains=2).sample(5)[1]
+    assert more["tree_depth"].max() == 1
+    assert np.array_equal(more["step_size"][:, 0], stats["step_size"][:, 0])
 
 
 @pytest.mark.parametrize("batch", [7, 70])
@@ -381,7 +502,8 @@ def test_threads_change_nothing():
     found = []
     for count in (1, 2):
         call("set_num_threads", count)
-        found.append(lib.hmc(ours, start, 4, seed=SEED, step_size=0.03, num_steps=5)[0])
+        given, run = {"step_size": 0.03}, {"warmup": 20, "seed": SEED}
+        found += [[lib.sample(ours, kernel, start, 4, given, **run)[0] for kernel in KERNELS]]
     call("set_num_threads", before)
     assert np.array_equal(*found)
 

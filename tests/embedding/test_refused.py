@@ -39,15 +39,58 @@ def posterior(x=X, y=Y, rows=None, net=NET, prior=None, **members) -> lib.Handle
     return lib.Handle("target", "target_create_posterior", *arguments)
 
 
-def hmc(start=START, **members):
-    """A run with other options."""
-    return lib.hmc(OURS, start, 3, **{"step_size": 0.1, "num_steps": 2, **members})
+def new(kernel="hmc", run=None, **given):
+    """New chains with other options of the kernel or the run."""
+    return lib.Chains(OURS, kernel, given, **{"chains": 2, **(run or {})})
+
+
+def started():
+    """Chains that have started, of a given step size and without warmup."""
+    return new(run={"warmup": 0}, step_size=0.1).start(START)
+
+
+def load(saved=None, kernel="hmc", target=OURS, **given):
+    """Chains from bytes, of chains that have started unless others are given."""
+    return lib.Chains(target, kernel, given, saved=SAVED if saved is None else saved, chains=2)
+
+
+def advance(most=1, seconds=1.0, stride=1, chains=None):
+    """A call of chains that have started, with a place of two draws."""
+    chains, place = chains or started(), np.empty((2, 1, 13), np.float32)
+    count = c.c_int64()
+    call("chains_advance", chains.value, most, seconds, place, stride, c.byref(count), None)
+
+
+def room(size):
+    """Bytes of chains where there is too little room for them."""
+    length, chains = c.c_size_t(size), started()
+    call("chains_save", chains.value, c.create_string_buffer(max(size, 1)), c.byref(length))
+
+
+def statistic(name=b"lp", stride=4):
+    """A statistic of one draw."""
+    chains = started()
+    chains.advance(1)
+    call("chains_statistic", chains.value, name, np.empty(8), stride)
+
+
+def given(*rows):
+    """New chains of rows of options that are no names and numbers."""
+    how, out = lib.options(lib.RunOptions), c.c_void_p()
+    table = (lib.Option * len(rows))(*rows)
+    call("chains_create", OURS.value, b"hmc", table, len(rows), c.byref(how), c.byref(out))
 
 
 def described(**changes) -> lib.Handle:
     """A target of a description with other entries; None takes one away."""
     given = {k: v for k, v in {**DESCRIPTION, **changes}.items() if v is not None}
     return lib.Handle("target", "target_create_json", json.dumps(given).encode(), 0, X, Y, len(X))
+
+
+def units(**changes):
+    """Units of the data with other entries."""
+    plain = {"x_mean": [0.0, 0.0], "x_scale": [1.0, 1.0], "y_mean": [0.0], "y_scale": [1.0]}
+    return {**plain, **changes}
 
 
 def tables(**changes) -> lib.Handle:
@@ -63,6 +106,8 @@ def changed(array, place, value):
 
 
 NAN, INF = float("nan"), float("inf")
+SAVED = started().save()
+PRIOR = [(*map(int, row[:3]), *row[3:]) for row in TARGET._spec.table.rows]
 CALLS = {
     "op": (lambda: layer(0, op=12), "an op in 0..11"),
     "op < 0": (lambda: layer(0, op=-1), "an op"),
@@ -127,22 +172,81 @@ CALLS = {
         lambda: call("value_and_grad", None, START, 2, None, 0, np.empty((2, 2)), None, None),
         "a target, got NULL",
     ),
-    "step": (lambda: hmc(step_size=-0.1), "step_size > 0"),
-    "no step": (lambda: hmc(step_size=0.0), "a step_size, step_sizes, or warmup"),
-    "steps": (lambda: hmc(step_size=0.0, step_sizes=np.array([1, NAN])), "step_sizes > 0"),
-    "acceptance": (lambda: hmc(target_accept=1.0), "target_accept"),
-    "no length": (lambda: hmc(num_steps=0), "either num_steps"),
-    "two lengths": (lambda: hmc(trajectory_length=1.0), "either num_steps"),
-    "thin": (lambda: hmc(thin=0), "thin >= 1"),
-    "warmup": (lambda: hmc(warmup=2**62), "fewer than 2\\^40"),
-    "first step": (lambda: hmc(first_step=2**63), "fewer than 2\\^40"),
-    "step_size_jitter": (lambda: hmc(step_size_jitter=1.0), "step_size_jitter"),
-    "threshold": (lambda: hmc(divergence_threshold=NAN), "divergence_threshold"),
-    "randomize_length": (lambda: hmc(randomize_length=2), "randomize_length"),
-    "cap": (lambda: hmc(max_num_steps=0), "max_num_steps"),
-    "mass": (lambda: hmc(inverse_mass=np.zeros(13, np.float32)), "inverse_mass"),
-    "start": (lambda: hmc(changed(START, (1, 4), NAN)), "finite numbers in position"),
-    "far start": (lambda: hmc(START * 1e25), "finite log density|initial gradient"),
+    "kernel": (lambda: new("gibbs"), "kernel must be 'hmc' or 'nuts', got 'gibbs'"),
+    "no option": (lambda: new(num_steps=3), "hmc has no option 'num_steps'"),
+    "step": (lambda: new(step_size=-0.1), "step_size must be positive, or 'auto', got -0.1"),
+    "step of text": (lambda: new(step_size="small"), "step_size must be .* got 'small'"),
+    "steps": (lambda: new(step_size=[0.1, NAN]), "step_size must be positive"),
+    "3 steps": (lambda: new(step_size=[0.1] * 3), "one for each of the 2 chains, got 3 numbers"),
+    "acceptance": (lambda: new(target_accept=1.0), r"target_accept must be in \(0, 1\), got 1"),
+    "length": (lambda: new(trajectory_length=0.0), "trajectory_length must be positive"),
+    "two lengths": (
+        lambda: new(trajectory_length=1.0, num_leapfrog_steps=3),
+        "trajectory_length and num_leapfrog_steps exclude each other",
+    ),
+    "leapfrogs": (lambda: new(num_leapfrog_steps=1.5), "num_leapfrog_steps must be at least 1"),
+    "jitter": (lambda: new(step_size_jitter=1.0), r"step_size_jitter must be in \[0, 1\)"),
+    "threshold": (lambda: new(divergence_threshold=NAN), "divergence_threshold must be positive"),
+    "flag": (lambda: new(randomize_length=2), "randomize_length must be True or False, got 2"),
+    "cap": (lambda: new(max_num_leapfrog_steps=0), "max_num_leapfrog_steps must be at least 1"),
+    "mass": (lambda: new(inverse_mass_matrix=np.zeros(13)), "inverse_mass_matrix must be positive"),
+    "small mass": (lambda: new(inverse_mass_matrix=np.ones(12)), "got 12 numbers"),
+    "mass of text": (lambda: new("nuts", inverse_mass_matrix="dense"), "'adapt', got 'dense'"),
+    "depth": (lambda: new("nuts", max_tree_depth=21), r"max_tree_depth must be in 1..20, got 21"),
+    "adapt": (
+        lambda: new(run={"warmup": 10}, inverse_mass_matrix="adapt").start(START),
+        "warmup must be at least 20 for inverse_mass_matrix='adapt', got 10",
+    ),
+    "no warmup": (lambda: new(run={"warmup": 0}).start(START), "warmup must be at least 1"),
+    "no name": (lambda: given(lib.Option()), "a name of each option"),
+    "no value": (lambda: given(lib.Option(b"step_size")), "text or numbers of each option"),
+    "no text": (lambda: given(lib.Option(b"step_size", b"")), "text or numbers of each option"),
+    "thin": (lambda: new(run={"thin": 0}), "thin in 1"),
+    "warmup": (lambda: new(run={"warmup": 2**62}), "warmup in 0"),
+    "no chains": (lambda: new(run={"chains": 0}), "at least 1 chain"),
+    "save_warmup": (lambda: new(run={"save_warmup": 2}), "save_warmup as 0 or 1"),
+    "start": (
+        lambda: new(step_size=0.1).start(changed(START, (1, 4), NAN)),
+        "the initial position must be finite, got -?nan for chain 1, parameter 4",
+    ),
+    "far start": (
+        lambda: new(step_size=0.1).start(START * 1e25),
+        "(log density|gradient) at the initial positions must be finite",
+    ),
+    "two starts": (lambda: started().start(START), "new chains, got chains that have started"),
+    "no start": (lambda: new().advance(1), r"chains that ribbit_chains_start\(\) has started"),
+    "no position": (lambda: new().position(), "has started"),
+    "no bytes": (lambda: new().save(), "has started"),
+    "no draws": (lambda: advance(most=0), "most >= 1"),
+    "seconds": (lambda: advance(seconds=-1.0), "seconds >= 0"),
+    "no seconds": (lambda: advance(seconds=NAN), "seconds >= 0"),
+    "stride": (lambda: advance(most=2), "stride >= most"),
+    "statistic": (lambda: statistic(b"energies"), "a statistic of the chains, got 'energies'"),
+    "its stride": (lambda: statistic(stride=0), "stride >= count"),
+    "room": (lambda: room(10), "a capacity of [0-9]+ bytes or more, got 10"),
+    "index": (lambda: call("kernel_option", 99, c.byref(lib.OptionInfo())), "within the table"),
+    "other kernel": (lambda: load(kernel="nuts"), "chains of kernel 'nuts', got 'hmc'"),
+    "few bytes": (lambda: load(SAVED[:-9]), "they are truncated"),
+    "many bytes": (lambda: load(SAVED + b"x" * 8), "more bytes follow"),
+    "other bytes": (lambda: load(b"x" * 64), "they start otherwise"),
+    "empty bytes": (lambda: load(b""), "they are truncated"),
+    "other data": (
+        lambda: load(target=posterior(y=Y + 1, scale=0.3, prior=PRIOR)),
+        "with another x or y",
+    ),
+    "other prior": (
+        lambda: load(target=posterior(prior=[(0, 13, 0, 2, 0, 0)], scale=0.3)),
+        "with another prior table",
+    ),
+    "other noise": (
+        lambda: load(target=posterior(prior=PRIOR)),
+        "with another likelihood or temperature",
+    ),
+    "other dtype": (
+        lambda: load(target=posterior(*(a.astype(float) for a in (X, Y)), dtype=1)),
+        "expected chains of float64, got chains of float32",
+    ),
+    "other options": (lambda: load(step_size=[0.1] * 3), "one for each of the 2 chains"),
     "threads": (lambda: call("set_num_threads", 0), "1 <= |between|expected"),
     "sgld step": (lambda: lib.sgld(OURS, START, 2), "step_size > 0"),
     "sgld batch": (lambda: lib.sgld(OURS, START, 2, step_size=1e-5), "batch_rows in 1..N"),
@@ -160,7 +264,12 @@ CALLS = {
         "a string at character 1",
     ),
     "no entry": (lambda: described(tables=None), '"tables"'),
-    "units": (lambda: described(units={}), "standardize=False"),
+    "units": (lambda: described(units={}), '"x_mean"'),
+    "x_scale": (lambda: described(units=units(x_scale=[1.0, 0.0])), "scales of the units > 0"),
+    "x_mean": (lambda: described(units=units(x_mean=[1.0])), "a mean and a scale of each column"),
+    "y_mean": (lambda: described(units=units(y_mean=[0.0, 1.0])), "a mean and a scale of each"),
+    "no y_scale": (lambda: described(units=units(y_scale=None)), "a mean and a scale of each"),
+    "numbers": (lambda: described(units=units(y_scale=["1"])), "a number"),
     "scales": (lambda: described(learned_scales=True), "known scales"),
     "column": (
         lambda: tables(columns=["ops", *DESCRIPTION["tables"]["columns"][1:]]),
@@ -183,14 +292,14 @@ def test_what_is_wrong_is_named(name):
 
 
 def test_handles_of_null_are_nothing():
-    for name in ("interrupt_free", "interrupt_set", "network_free", "target_free"):
+    for name in ("interrupt_free", "interrupt_set", "network_free", "target_free", "chains_free"):
         getattr(lib.LIB, f"ribbit_{name}")(None)
     assert lib.LIB.ribbit_network_dim(None) == lib.LIB.ribbit_target_dim(None) == 0
 
 
 def test_messages_belong_to_threads():
     with pytest.raises(CError, match="step_size"):
-        hmc(step_size=-1.0)
+        new(step_size=-1.0)
     seen = []
     other = threading.Thread(target=lambda: seen.append(lib.LIB.ribbit_last_error()))
     other.start()
@@ -232,9 +341,43 @@ def test_a_newer_struct_is_taken_where_nothing_new_is_set():
 
 def test_an_older_struct_is_taken_as_far_as_it_goes():
     """What a program of this version sends to a later one: here, without the last members."""
-    given = lib.options(lib.HMCOptions, chains=2, draws=1, step_size=0.1, num_steps=2)
-    given.size = lib.HMCOptions.inverse_mass.offset
-    given.inverse_mass, given.step_sizes = 1, 1  # beyond its end: never read
-    position = START.copy()
-    call("hmc", OURS.value, c.byref(given), position, None, None, None)
-    assert np.isfinite(position).all()
+    how = lib.options(lib.RunOptions, chains=2, warmup=3)
+    how.size = lib.RunOptions.thin.offset
+    how.thin, how.save_warmup = 0, 7  # beyond its end: never read
+    out = c.c_void_p()
+    call("chains_create", OURS.value, b"nuts", None, 0, c.byref(how), c.byref(out))
+    call("chains_start", out, START, None)
+    short = lib.Summary(size=lib.Summary.divergences.offset, divergences=7)
+    call("chains_summary", out, c.byref(short))
+    assert (short.warming_up, short.divergences) == (1, 7)
+    lib.LIB.ribbit_chains_free(out)
+
+
+def test_a_call_that_fails_changes_nothing():
+    """A function that fails after some transitions, and a call with wrong arguments."""
+    calls = []
+
+    @lib.DENSITY
+    def fails(n, x, grad, lp, user):
+        calls.append(1)
+        grad[0], lp[0] = -x[0], -0.5 * x[0] * x[0]
+        return 5 if len(calls) > 40 else 0
+
+    target = lib.Handle("target", "target_create_function", fails, 1, None, 0)
+    for kernel, more in ("hmc", {"num_leapfrog_steps": 3}), ("nuts", {}):
+        calls.clear()
+        given = {"step_size": 0.3, "inverse_mass_matrix": None, **more}
+        chains = lib.Chains(target, kernel, given, warmup=0, chains=1).start()
+        first, before = chains.advance(2)[0], chains.save()
+        assert np.isfinite(first).all()
+        with pytest.raises(
+            CError, match=r"advance\] expected the function to return 0, got 5"
+        ) as e:
+            chains.advance(1000)
+        assert e.value.status == 3
+        assert chains.save() == before
+        calls.clear()
+        rest = chains.advance(2)[0]
+        calls.clear()
+        same = lib.Chains(target, kernel, given, saved=before, chains=1)
+        assert np.array_equal(same.advance(2)[0], rest)

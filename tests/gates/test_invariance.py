@@ -5,7 +5,8 @@ transitions it must be one again. So over replicates theta has the distribution 
 |theta|^2 is chi-square with P degrees of freedom, and the squared residuals are chi-square with N:
 three Kolmogorov-Smirnov tests whose smallest p times three must exceed 1e-6 (the false-fail rate).
 The mean acceptance must also be 0.5-0.95, and theta must move. Every fault must break one of these.
-Faults of the sampler are planted in the native core (tests/support/faults.py).
+Faults of the sampler are planted in the native core, and in the transitions in Python
+(tests/support/faults.py).
 
 Two targets: a batched callable that holds one y per chain, and one small Posterior per replicate.
 The network is 1-2-1 tanh with four rows and noise as large as the signal: the prior matters, so a
@@ -44,6 +45,13 @@ DENSITY_FAULTS = (  # made by the callable density, and planted in the core on t
     "full instead of half kicks",
 )
 FAULTS = (*CORE_FAULTS, *DENSITY_FAULTS)
+LOCKSTEP_FAULTS = {  # of the transitions in Python: the right text, and the wrong one
+    "wrong sign of the energy": ("(kinetic[1] - kinetic[0]) +", "(kinetic[0] - kinetic[1]) -"),
+    "missing kinetic term": ("(kinetic[1] - kinetic[0]) +", ""),
+    "momentum variance +10 %": ("return p if at.mass", "p = 1.1**0.5 * p; return p if at.mass"),
+    "full instead of half kicks": ("eps * mass, 0.5 * eps", "eps * mass, eps"),
+    "gradient of the old position": ("return position, grad,", "return position, at.grad,"),
+}
 
 
 class FullKicks(ManyDatasets):
@@ -66,11 +74,8 @@ def run_callable(seed, fault=None):
     target = rb.CallableDensity(density, DIM, batched=True)
     # Fixed lengths keep every chain in the batch: the density tells the chains by their rows.
     hmc = rb.HMC(target, step_size=STEP, num_leapfrog_steps=LEAPFROGS, randomize_length=False)
-    state, rates = hmc.init(theta, seed=seed), []
-    for _ in range(TRANSITIONS):
-        state, info = hmc.step(state)
-        rates.append(np.mean(info["acceptance_rate"]))
-    return judge(theta, state.position, y, rates)
+    positions, stats = rb.Chains(hmc, theta, seed=seed, warmup=0).advance(TRANSITIONS)
+    return judge(theta, positions[:, -1], y, stats["acceptance_rate"])
 
 
 def run_native(seed, replicates=REPLICATES, dtype=np.float32):
@@ -84,9 +89,9 @@ def run_native(seed, replicates=REPLICATES, dtype=np.float32):
     for r in range(replicates):
         target = rb.Posterior(model, x, y[r], prior=prior, likelihood=likelihood, dtype=dtype)
         hmc = rb.HMC(target, step_size=STEP, num_leapfrog_steps=LEAPFROGS)
-        state = hmc.init(theta[r], seed=seed, chains=[r])
-        state, info = hmc.step(state, num_steps=TRANSITIONS)
-        end[r], rates[r] = state.position[0], info["acceptance_rate"][0]
+        chains = rb.Chains(hmc, theta[r], seed=seed, chains=[r], warmup=0)
+        positions, stats = chains.advance(TRANSITIONS)
+        end[r], rates[r] = positions[0, -1], stats["acceptance_rate"][0, -1]
     return judge(theta, end, y, rates)
 
 
@@ -106,6 +111,13 @@ def test_every_fault_of_the_density_is_caught(fault):
 @pytest.mark.parametrize("fault", CORE_FAULTS)
 def test_every_fault_of_the_core_is_caught(fault):
     outcome = faults.with_fault(fault, run_callable, 0)
+    assert outcome.alarms, outcome
+
+
+@pytest.mark.parametrize("fault", LOCKSTEP_FAULTS)
+def test_every_fault_in_python_is_caught(fault):
+    with faults.in_python("hmc", *LOCKSTEP_FAULTS[fault]):
+        outcome = run_callable(0)
     assert outcome.alarms, outcome
 
 

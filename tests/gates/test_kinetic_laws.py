@@ -28,6 +28,7 @@ from tests.support.kinetic_problem import (
     sweeps,
     target,
 )
+from tests.support.stepwise import started, stepped
 from tests.support.targets import Foreign
 
 CHAINS, SWEEPS = 20_000, 8
@@ -70,11 +71,11 @@ def run(density, order, share, judged_by=None, seed=5, chains=CHAINS):
         batch_size=None if order == "all" else BATCH,
         inverse_mass_matrix=np.ones(DIM),
     )
-    state = sampler.init(start[:, :DIM].copy(), seed=seed)
+    state = started(sampler, start[:, :DIM].copy(), seed=seed)
     state = dataclasses.replace(state, first_moment=start[:, DIM:].copy())
     sweep = 1 if order == "all" else 2 * ROWS // BATCH
     for steps in (3, SWEEPS * sweep - 3):  # cut anywhere
-        state, _ = sampler.step(state, num_steps=steps)
+        state, _ = stepped(sampler, state, num_steps=steps)
     assert np.mean(np.abs(state.position - start[:, :DIM])) > 0.01  # movement
     _, mean, covariance = law(judged_by or order, share)
     return p_value(np.c_[state.position, state.first_moment], mean, covariance)

@@ -112,7 +112,7 @@ class Planted:
         self._marginal = marginal
 
     def __getattr__(self, name):
-        if name in ("leapfrog", "no_u_turn"):  # native, and right
+        if name == "leapfrog":  # native, and right
             raise AttributeError(name)
         return getattr(self._marginal, name)
 

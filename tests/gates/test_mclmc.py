@@ -24,6 +24,7 @@ from ribbit.samplers.mcmc.energy_tuning import variances_of
 from tests.support import faults
 from tests.support import linear_posterior as linear
 from tests.support.gates import Table, agreement
+from tests.support.stepwise import started, stepped
 from tests.support.targets import SDS, Gaussian
 
 # --- adjusted: one-step invariance ----------------------------------------------------------------
@@ -43,10 +44,10 @@ def errors_of_a_law(step_size=1.2, integrator="leapfrog", sd=SDS, native=True, s
         decoherence_length=2.0 * step_size,
         integrator=integrator,
     )
-    state, moved = sampler.init(start, seed=seed), np.zeros(REPLICATES, dtype=bool)
+    state, moved = started(sampler, start, seed=seed), np.zeros(REPLICATES, dtype=bool)
     rates = []
     for _ in range(TRANSITIONS):
-        state, info = sampler.step(state)
+        state, info = stepped(sampler, state)
         moved |= info["accepted"]
         rates.append(info["acceptance_rate"].mean())
     assert moved.mean() > 0.5, "the control: what does not move keeps its law"
@@ -130,10 +131,10 @@ def kept_direction():
     """Return the mean cosine of directions one step apart in a nearly flat density."""
     target = gaussian(np.full(1000, 1e4))
     sampler = MCLMC(target, step_size=1.0, decoherence_length=1.0 / SHARE, inverse_mass_matrix=None)
-    state, cosines = sampler.init(np.zeros((100, 1000)), seed=5), []
+    state, cosines = started(sampler, np.zeros((100, 1000)), seed=5), []
     for _ in range(20):
         before = state.velocity / np.linalg.norm(state.velocity, axis=1, keepdims=True)
-        state, _ = sampler.step(state)
+        state, _ = stepped(sampler, state)
         after = state.velocity / np.linalg.norm(state.velocity, axis=1, keepdims=True)
         cosines.append(np.sum(before * after, axis=1))
     return float(np.mean(cosines))
@@ -359,7 +360,7 @@ def by_chain(target, start, variance):
     for begin in (state, longer):
         means = np.zeros((len(start), 2))
         for part in range(parts):
-            begin, _ = sampler.step(begin)
+            begin, _ = stepped(sampler, begin)
             means += begin.terms * (part >= parts // 2) / (parts // 2)
         terms.append(means)
     return draws.positions.astype(float), found, (terms[0] - terms[1]) / 0.99

@@ -6,9 +6,9 @@ deviations within 5 %. Controls: closed forms that are slightly wrong.
 
 One-step invariance, as for HMC (tests/support/joint_draw.py): 10,000 replicates start at exact
 draws, each with data of its own, and must be exact draws after some transitions; false-fail rate
-1e-6. 20,000 normal draws on the native path must stay normal, in shallow and in deep trees. Every
-fault of the core (tests/support/faults.py) must raise an alarm there. A missing U-turn check inside
-subtrees shows in deep trees, every other fault in shallow ones.
+1e-6. 20,000 normal draws must stay normal, in shallow and in deep trees, in the core and in Python.
+Every fault of the core (tests/support/faults.py) and of the trees in Python must raise an alarm
+there. A missing U-turn check inside subtrees shows in deep trees, other faults in shallow ones.
 """
 
 import functools
@@ -23,6 +23,7 @@ from tests.support import faults
 from tests.support import linear_posterior as linear
 from tests.support.gates import Table, agreement
 from tests.support.joint_draw import DIM, HIDDEN, NOISE, ManyDatasets, X, joint_draw, judge
+from tests.support.targets import Gaussian
 
 CHAINS, DRAWS = 64, 400
 
@@ -127,19 +128,45 @@ def run_network(seed, fault=None, replicates=REPLICATES):
     mass = np.append(np.ones(DIM), FIXED)
     target = Numbered(Rows(y, fault), DIM)
     nuts = rb.NUTS(target, step_size=STEP, inverse_mass_matrix=mass)
-    state, rates = nuts.init(start, seed=seed), []
-    for _ in range(TRANSITIONS):
-        state, info = nuts.step(state)
-        rates.append(np.mean(info["acceptance_rate"]))
-    return judge(theta, state.position[:, :-1], y, rates)
+    positions, stats = rb.Chains(nuts, start, seed=seed, warmup=0).advance(TRANSITIONS)
+    return judge(theta, positions[:, -1, :-1], y, stats["acceptance_rate"])
 
 
 NORMALS, SD, MOVES = 20_000, np.array([1.0, 0.2]), 10
 SHALLOW, DEEP = 1.6, 0.4  # step sizes of shallow and deep trees, as shares of the narrow sd
 
 
-def run_gaussian(seed, step_size):
-    """Return p and acceptance after transitions from native normal draws, one sd of two narrow."""
+# Faults of the same trees in Python: the right text, and the wrong one.
+LOCKSTEP_FAULTS = {
+    "equal weights of states": (
+        'host["leaves"][:, n] < -error - host["added"]',
+        'host["leaves"][:, n] < -np.log(n + 1.0)',
+    ),
+    "last state of a subtree": (
+        'host["leaves"][:, n] < -error - host["added"]',
+        "np.ones(error.shape, dtype=bool)",
+    ),
+    "new subtree always accepted": (
+        'host["accepts"] < added - weight',
+        "np.ones(added.shape, dtype=bool)",
+    ),
+    "no U-turn check inside a subtree": (
+        'self._host["turned"] = ~on',
+        'self._host["turned"] = on & False',
+    ),
+    "missing kinetic term": (
+        "error = kinetic - host",
+        "error = 0.0 * kinetic - 0.0 * host",
+    ),
+    "full instead of half kicks": (  # at the end of a step
+        'vectors |= {"q": q, "p": p,',
+        'p = p + 0.5 * vectors["signed"][:, None] * g; vectors |= {"q": q, "p": p,',
+    ),
+}
+
+
+def run_gaussian(seed, step_size, native=True):
+    """Return p and acceptance after transitions from normal draws, one sd of two narrow."""
     start = np.random.default_rng((4321, seed)).normal(size=(NORMALS, 2)) * SD
     prior = 2.0
     target = rb.Posterior(
@@ -150,18 +177,20 @@ def run_gaussian(seed, step_size):
         likelihood=rb.Gaussian(1.0),
         dtype=np.float64,
     )
+    if not native:
+        target = Gaussian(SD)
     nuts = rb.NUTS(target, step_size=step_size * SD[1], inverse_mass_matrix=None)
-    state, info = nuts.step(nuts.init(start, seed=seed), num_steps=MOVES)
-    z = state.position / SD
+    positions, stats_of = rb.Chains(nuts, start, seed=seed, warmup=0).advance(MOVES)
+    z = positions[:, -1] / SD
     tests = [stats.kstest(z[:, i], stats.norm.cdf, method="asymp") for i in range(2)]
     tests += [stats.kstest(np.sum(z**2, axis=1), stats.chi2(2).cdf, method="asymp")]
     p = float(min(1.0, 3 * min(test.pvalue for test in tests)))
-    return p, float(np.mean(info["acceptance_rate"]))
+    return p, float(np.mean(stats_of["acceptance_rate"][:, -1]))
 
 
-def alarms(seed, step_size):
+def alarms(seed, step_size, native=True):
     """Return whether the distribution of the normals is wrong or the acceptance below 0.5."""
-    p, acceptance = run_gaussian(seed, step_size)
+    p, acceptance = run_gaussian(seed, step_size, native)
     return not (p > 1e-6 and acceptance >= 0.5)
 
 
@@ -169,7 +198,8 @@ def test_nuts_leaves_the_law_alone():
     outcome = run_network(0)
     assert not outcome.alarms, outcome
     for size in (SHALLOW, DEEP):
-        assert not alarms(0, size)
+        for native in (True, False):
+            assert not alarms(0, size, native)
 
 
 @pytest.mark.slow
@@ -186,8 +216,18 @@ def test_every_fault_of_the_core_is_caught(fault):
 
 def caught(fault):
     """Return whether a fault of the core raises an alarm."""
-    size = DEEP if fault == "no U-turn check inside a subtree" else SHALLOW
-    return faults.with_fault(fault, alarms, 0, size)
+    return faults.with_fault(fault, alarms, 0, size_for(fault))
+
+
+def size_for(fault):
+    """Return the step size of the trees in which a fault shows."""
+    return DEEP if fault == "no U-turn check inside a subtree" else SHALLOW
+
+
+@pytest.mark.parametrize("fault", LOCKSTEP_FAULTS)
+def test_every_fault_in_python_is_caught(fault):
+    with faults.in_python("nuts", *LOCKSTEP_FAULTS[fault]):
+        assert alarms(0, size_for(fault), native=False)
 
 
 @pytest.mark.slow
@@ -215,8 +255,9 @@ def run_native(seed, prior_sd=1.0, replicates=600):
             dtype=np.float64,
         )
         nuts = rb.NUTS(target, step_size=STEP)
-        state, info = nuts.step(nuts.init(theta[r], seed=seed, chains=[r]), num_steps=TRANSITIONS)
-        end[r], rates[r] = state.position[0], info["acceptance_rate"][0]
+        chains = rb.Chains(nuts, theta[r], seed=seed, chains=[r], warmup=0)
+        positions, stats = chains.advance(TRANSITIONS)
+        end[r], rates[r] = positions[0, -1], stats["acceptance_rate"][0, -1]
     return judge(theta, end, y, rates)
 
 

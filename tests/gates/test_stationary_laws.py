@@ -18,6 +18,7 @@ import ribbit as rb
 from tests.oracle.stochastic_reference import first_velocity
 from tests.support import faults
 from tests.support.gates import Table
+from tests.support.stepwise import started, stepped
 from tests.support.targets import Foreign
 
 ROWS, DIM, PRIOR, NOISE = 20, 3, 0.7, 0.4
@@ -88,13 +89,13 @@ def run(name, target=None, temperature=1.0, seed=0, replicates=REPLICATES):
     rng = np.random.default_rng((77, seed))
     if name == "preconditioned":
         warm = rb.SGLD(target, step_size=1e-4, batch_size=None, preconditioner="rmsprop")
-        state = warm.init(np.tile(mean + 0.1, (1, 1)), seed=seed, warmup=300)
-        state, _ = warm.step(state, num_steps=300)
+        state = started(warm, np.tile(mean + 0.1, (1, 1)), seed=seed, warmup=300)
+        state, _ = stepped(warm, state, num_steps=300)
         second = state.second_moment
         eps, covariance = law(name, precision, 1 / (1e-5 + np.sqrt(second[0])))
         sampler = rb.SGLD(target, step_size=eps, batch_size=None, preconditioner="rmsprop")
         start = rng.multivariate_normal(mean, covariance, size=replicates)
-        state = sampler.init(start, seed=seed, warmup=1)
+        state = started(sampler, start, seed=seed, warmup=1)
         state = dataclasses.replace(state, second_moment=np.tile(second, (replicates, 1)), step=1)
     else:
         eps, covariance = law(name, precision)
@@ -103,10 +104,10 @@ def run(name, target=None, temperature=1.0, seed=0, replicates=REPLICATES):
         sampler = make(target, step_size=eps, batch_size=None, **extra)
         full = np.concatenate([mean, np.zeros(len(covariance) - DIM)])
         start = rng.multivariate_normal(full, covariance, size=replicates)
-        state = sampler.init(start[:, :DIM].copy(), seed=seed)
+        state = started(sampler, start[:, :DIM].copy(), seed=seed)
         if name == "SGHMC":
             state = dataclasses.replace(state, first_moment=start[:, DIM:].copy())
-    end, _ = sampler.step(state, num_steps=STEPS)
+    end, _ = stepped(sampler, state, num_steps=STEPS)
     assert np.mean(np.abs(end.position - start[:, :DIM])) > 0.01  # movement
     return p_value(end.position, mean, covariance[:DIM, :DIM])
 
@@ -164,7 +165,7 @@ def distance(name):
     make, eps = (rb.SGLD, 0.05) if name == "SGLD" else (rb.SGHMC, 0.005)
     sampler = make(density(), step_size=eps / largest, batch_size=5)
     start = np.random.default_rng(5).multivariate_normal(mean, np.linalg.inv(precision), size=2_000)
-    end, _ = sampler.step(sampler.init(start, seed=6), num_steps=500)
+    end, _ = stepped(sampler, started(sampler, start, seed=6), num_steps=500)
     error = end.position.std(axis=0) / np.sqrt(len(start))
     return np.max((np.abs(end.position.mean(axis=0) - mean) - 0.01 * sd) / error)
 
@@ -210,10 +211,10 @@ def run_of_cosine(native=True):
         covariance = a @ covariance @ a.T + 2 * FRICTION * e * b @ b.T
         before = e
     sampler = rb.SGHMC(target, step_size=eps, friction=FRICTION, batch_size=None, schedule=schedule)
-    state = sampler.init(start[:, :DIM].copy(), seed=3)
+    state = started(sampler, start[:, :DIM].copy(), seed=3)
     state = dataclasses.replace(state, first_moment=start[:, DIM:].copy())
     for steps in (7, COSINE - 7):  # cut anywhere
-        state, _ = sampler.step(state, num_steps=steps)
+        state, _ = stepped(sampler, state, num_steps=steps)
     return p_value(state.position, mean, covariance[:DIM, :DIM]), covariance, precision
 
 
@@ -243,7 +244,7 @@ def test_the_first_velocity_has_the_step_size_as_variance(step_size):
     """The law of a velocity without gradients, from the addressed normals."""
     sampler = rb.SGHMC(density(), step_size=step_size, friction=FRICTION, batch_size=None)
     seed = 2**63 + 11
-    found = sampler.init(np.zeros((2, DIM)), seed=seed, chains=[0, 9]).first_moment
+    found = started(sampler, np.zeros((2, DIM)), seed=seed, chains=[0, 9]).first_moment
     expected = [first_velocity(DIM, step_size, seed=seed, chain=c) for c in (0, 9)]
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 

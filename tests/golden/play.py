@@ -139,6 +139,11 @@ def arrays_of(record: Any) -> dict[str, Any]:
     return found
 
 
+def in_state(state: Any, name: str) -> Any:
+    """Return what a state has under a name, or the name and "_matrix"; None: nothing."""
+    return getattr(state, name, getattr(state, f"{name}_matrix", None))
+
+
 def of_draws(draws: rb.Draws) -> dict[str, Any]:
     """Return the record of draws."""
     found: dict[str, Any] = {
@@ -149,7 +154,7 @@ def of_draws(draws: rb.Draws) -> dict[str, Any]:
         "found": {
             name: shown(value)
             for name in FOUND
-            if (value := getattr(draws.state, name, None)) is not None
+            if (value := in_state(draws.state, name)) is not None
         },
         "stopped": plain(draws.settings.get("stopped")),
     }

@@ -101,12 +101,16 @@ def read(isa: str) -> dict[str, Any] | None:
     if not file.exists():
         return None
     record = json.loads(file.read_text())
-    for run in record["runs"].values():
+    for name, run in record["runs"].items():
+        if name.startswith(("hmc ", "nuts ", "start ")):
+            # It follows from the step size, and states no longer hold it. The statistic n_steps
+            # is recorded too.
+            run["found"].pop("num_steps")
         settings = run.get("settings", {})
         for old in RENAMED.keys() & settings:
             settings[RENAMED[old]] = settings.pop(old)
-        for name in NEW_VALUES.keys() & settings:
-            settings[name] = NEW_VALUES[name].get(settings[name], settings[name])
+        for key in NEW_VALUES.keys() & settings:
+            settings[key] = NEW_VALUES[key].get(settings[key], settings[key])
         if "warnings" in run:
             run["warnings"] = [_renamed(text) for text in run["warnings"]]
     return record

@@ -109,12 +109,13 @@ def c_library(run: Run, sampler: rb.Sampler) -> Any:
     from tests.support import c_library as lib
 
     target, call = targets.make(run.target), run.call
-    given = {"step_size": run.options["step_size"], "num_steps": run.options["num_leapfrog_steps"]}
+    given = {name: run.options[name] for name in ("step_size", "num_leapfrog_steps")}
     start = target.init(call["seed"], call["chains"])
-    positions, stats, *_ = lib.hmc(
-        lib.posterior(target), start, call["num"], warmup=call["warmup"], seed=call["seed"], **given
-    )
-    kinds = sampler._statistics
+    positions, stats, _ = lib.sample(
+        lib.posterior(target), "hmc", start, call["num"], given, warmup=call["warmup"],
+        seed=call["seed"],
+    )  # fmt: skip
+    kinds = sampler._statistics_of(thinned=False)
     return {"positions": positions, "stats": {k: v.astype(kinds[k]) for k, v in stats.items()}}
 
 

@@ -139,12 +139,10 @@ def test_numpyro_drives_a_sampler_of_ribbit(sampler, method: str) -> None:
     if method == "sequential":
         return
     keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(3), 2)))
-    state = made.init(start, seed=int(keys[0, 0]) << 32 | int(keys[0, 1]), warmup=5)
-    for step in range(17):
-        state, info = made.step(state)
-        if step >= 5:
-            np.testing.assert_array_equal(got[:, step - 5], state.position)
-            np.testing.assert_array_equal(fields["n_steps"][:, step - 5], info["n_steps"])
+    seed = int(keys[0, 0]) << 32 | int(keys[0, 1])
+    positions, stats = rb.Chains(made, start, seed=seed, warmup=5).advance(17)
+    np.testing.assert_array_equal(got, positions[:, 5:])
+    np.testing.assert_array_equal(fields["n_steps"], stats["n_steps"][:, 5:])
 
 
 def test_one_chain_goes_on_from_its_last_state() -> None:

@@ -1,5 +1,6 @@
 """Files whose checksums are right and whose contents are not: each is refused, with its place."""
 
+import dataclasses
 import io
 import json
 import os
@@ -12,6 +13,8 @@ import pytest
 
 import ribbit as rb
 from ribbit.errors import DataError, RibbitWarning
+from ribbit.samplers import State
+from tests.support.chain_states import fields
 from tests.support.targets import OPTIONS, posterior
 
 FOREIGN = r"^\[load\] (.*header is damaged or foreign|path must be a file of draws .*, got)"
@@ -19,7 +22,7 @@ FOREIGN = r"^\[load\] (.*header is damaged or foreign|path must be a file of dra
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Files of each kind: adapting HMC with predictions, MCLMC, SGHMC, dropout masks."""
+    """Files of each kind: adapting HMC and MCLMC, predictions, SGHMC, dropout masks."""
     folder = tmp_path_factory.mktemp("files")
     x = np.ones((3, 3))
     hmc = rb.HMC(posterior(), **OPTIONS["adapted"])
@@ -27,11 +30,13 @@ def files(tmp_path_factory):
     hmc.sample(5, warmup=30, save_warmup=True, predict_at=x, save_draws=False, **run).save(
         folder / "gathered"
     )
+    adjusted = rb.MCLMC(posterior(), adjusted=True)
     with pytest.warns(RibbitWarning, match="max_seconds"):
-        hmc.sample(5, warmup=10**6, max_seconds=0.05, **run).save(folder / "adapting")
-    with pytest.warns(RibbitWarning, match="max_seconds"):  # all of it settled
-        rb.HMC(posterior()).sample(5, warmup=90, max_seconds=1e-9, **run).save(folder / "settled")
-    hmc.sample(5, warmup=30, **run).save(folder / "hmc")
+        adjusted.sample(5, warmup=10**6, max_seconds=0.05, **run).save(folder / "adjusted")
+    draws = hmc.sample(5, warmup=30, **run)
+    draws.save(folder / "hmc")
+    adapting = State._of(fields(count=2, dim=draws.positions.shape[2]))
+    dataclasses.replace(draws, state=adapting).save(folder / "adapting")
     rb.SGHMC(posterior(), step_size=1e-5, batch_size=5).sample(3, warmup=0, **run).save(
         folder / "sghmc"
     )
@@ -89,6 +94,17 @@ def entry(*keys_and_value):
     return change
 
 
+def field(name, make):
+    """Change a field of the state of HMC."""
+
+    def change(header, arrays):
+        old = State(arrays["state/bytes"].tobytes()).fields
+        data = bytes(State._of(old | {name: make(old[name])}))
+        arrays["state/bytes"] = np.frombuffer(data, np.uint8)
+
+    return change
+
+
 def put(where, value):
     def make(array):
         array = array.copy()
@@ -104,6 +120,19 @@ def cast(dtype):
 
 def shorter(array):
     return array[..., :-1]
+
+
+def other_dim(arrays):
+    """Give the state a parameter less."""
+    names = ("position", "grad", "inverse_mass")
+    old = State(arrays["state/bytes"].tobytes()).fields
+    cut = {name: value[:, :-1] if name in names else value for name, value in old.items()}
+    arrays["state/bytes"] = np.frombuffer(bytes(State._of(cut)), np.uint8)
+
+
+def one_chain(arrays):
+    state = State(arrays["state/bytes"].tobytes()).split(slice(0, 1))
+    arrays["state/bytes"] = np.frombuffer(bytes(state), np.uint8)
 
 
 CASES = {
@@ -150,42 +179,49 @@ CASES = {
     "warmup that is NaN": ("gathered", array("warmup_positions", put(0, np.nan))),
     "warmup of one chain": ("gathered", array("warmup_positions", lambda a: a[:1])),
     "warmup statistics": ("gathered", array("warmup_stats/lp", shorter)),
-    "a step before the first": ("hmc", entry("state", "step", -1)),
-    "a step that is a fraction": ("hmc", entry("state", "step", 1.5)),
-    "a step beyond all": ("hmc", entry("state", "step", 2**80)),
-    "a negative seed": ("hmc", entry("state", "seed", -1)),
-    "a seed of 65 bits": ("hmc", entry("state", "seed", 2**64)),
-    "a seed that is a flag": ("hmc", entry("state", "seed", True)),
-    "negative warmup": ("hmc", entry("state", "warmup", -5)),
+    "a step before the first": ("sghmc", entry("state", "step", -1)),
+    "a step that is a fraction": ("sghmc", entry("state", "step", 1.5)),
+    "a step beyond all": ("sghmc", entry("state", "step", 2**80)),
+    "a negative seed": ("sghmc", entry("state", "seed", -1)),
+    "a seed of 65 bits": ("sghmc", entry("state", "seed", 2**64)),
+    "a seed that is a flag": ("sghmc", entry("state", "seed", True)),
+    "negative warmup": ("sghmc", entry("state", "warmup", -5)),
     "an unknown kind": ("hmc", entry("state", "kind", "Other")),
     "a state that is a list": ("hmc", entry("state", [1, 2])),
-    "a state of another position": ("hmc", array("state/position", shorter)),
-    "a state in another dtype": ("hmc", array("state/position", cast(np.float16))),
-    "a state that is NaN": ("hmc", array("state/position", put(0, np.nan))),
-    "a log density that is NaN": ("hmc", array("state/logdensity", put(0, np.nan))),
+    "a state that is bytes of another kind": ("hmc", array("state/bytes", lambda a: a[::-1])),
+    "a state that is empty": ("hmc", array("state/bytes", lambda a: a[:0])),
+    "a state that is cut": ("hmc", array("state/bytes", shorter)),
+    "a state of 64-bit numbers": ("hmc", array("state/bytes", cast(np.int64))),
+    "a state without its bytes": ("hmc", lambda header, arrays: arrays.pop("state/bytes")),
+    "a state of another position": ("hmc", lambda header, arrays: other_dim(arrays)),
+    "a state of one chain": ("hmc", lambda header, arrays: one_chain(arrays)),
+    "a state in another dtype": ("sghmc", array("state/position", cast(np.float16))),
+    "a state that is NaN": ("hmc", field("position", put(0, np.nan))),
+    "a position of SGHMC that is NaN": ("sghmc", array("state/position", put(0, np.nan))),
+    "a log density that is NaN": ("adjusted", array("state/logdensity", put(0, np.nan))),
     "log densities of one chain": ("sghmc", array("state/logdensity", lambda a: a[:1])),
-    "an infinite gradient": ("hmc", array("state/grad", put(0, np.inf))),
-    "terms of one chain": ("hmc", array("state/terms", lambda a: a[:1])),
-    "a chain twice": ("hmc", array("state/chains", lambda a: 0 * a)),
-    "chains as floats": ("hmc", array("state/chains", cast(float))),
-    "no step size": ("hmc", array("state/step_size", lambda a: 0 * a)),
-    "a negative step size": ("hmc", array("state/step_size", lambda a: -a)),
-    "a step size that is NaN": ("hmc", array("state/step_size", put(0, np.nan))),
-    "no leapfrog steps": ("hmc", array("state/num_steps", lambda a: 0 * a)),
-    "leapfrog steps as floats": ("hmc", array("state/num_steps", cast(float))),
-    "a negative mass": ("hmc", array("state/inverse_mass", lambda a: -a)),
-    "a mass too short": ("hmc", array("state/inverse_mass", shorter)),
-    "tuning that is NaN": ("adapting", array("dual/log_step", put(0, np.nan))),
-    "tuning of one chain": ("adapting", array("dual/error", lambda a: a[:1])),
-    "more settled updates than all": ("settled", entry("adaptation", "dual", "settled", 10**6)),
-    "settled updates without their average": (
-        "settled",
-        lambda header, arrays: arrays.pop("dual/log_settled"),
-    ),
-    "a negative count": ("adapting", entry("adaptation", "dual", "count", -1)),
-    "a count as a string": ("adapting", entry("adaptation", "welford", "count", "3")),
-    "negative squares": ("adapting", array("welford/squares", lambda a: -a - 1)),
-    "squares of one chain": ("adapting", array("welford/mean", lambda a: a[:1])),
+    "an infinite gradient": ("hmc", field("grad", put(0, np.inf))),
+    "an infinite gradient of MCLMC": ("mclmc", array("state/grad", put(0, np.inf))),
+    "terms of one chain": ("hmc", field("terms", lambda a: a[:1])),
+    "a chain twice": ("hmc", field("chains", lambda a: 0 * a)),
+    "a chain of SGHMC twice": ("sghmc", array("state/chains", lambda a: 0 * a)),
+    "chains as floats": ("sghmc", array("state/chains", cast(float))),
+    "no step size": ("hmc", field("step_size", lambda a: 0 * a)),
+    "a negative step size": ("hmc", field("step_size", lambda a: -a)),
+    "a step size that is NaN": ("hmc", field("step_size", put(0, np.nan))),
+    "a negative mass": ("hmc", field("inverse_mass", lambda a: -a)),
+    "a mass too short": ("hmc", field("inverse_mass", shorter)),
+    "too many steps": ("hmc", field("step", lambda step: 2**40)),
+    "tuning that is NaN": ("adapting", field("dual.log_step", put(0, np.nan))),
+    "tuning of one chain": ("adapting", field("dual.error", lambda a: a[:1])),
+    "negative squares": ("adapting", field("window.squares", lambda a: -a - 1)),
+    "means of one chain": ("adapting", field("window.mean", lambda a: a[:1])),
+    "tuning of MCLMC that is NaN": ("adjusted", array("dual/log_step", put(0, np.nan))),
+    "tuning of one chain of MCLMC": ("adjusted", array("dual/error", lambda a: a[:1])),
+    "a negative count": ("adjusted", entry("adaptation", "dual", "count", -1)),
+    "a count as a string": ("adjusted", entry("adaptation", "welford", "count", "3")),
+    "negative squares of MCLMC": ("adjusted", array("welford/squares", lambda a: -a - 1)),
+    "squares of one chain": ("adjusted", array("welford/mean", lambda a: a[:1])),
     "a velocity too short": ("sghmc", array("state/first_moment", shorter)),
     "a velocity that is NaN": ("sghmc", array("state/first_moment", put(0, np.nan))),
     "settings as a list": ("hmc", entry("settings", [])),
@@ -237,13 +273,6 @@ def test_an_unchanged_file_loads(files, tmp_path):
     """The checks above fail for what was changed, not for how the file was written."""
     for source in sorted(files.iterdir()):
         rb.load(edited(source, tmp_path / "same", lambda header, arrays: None))
-
-
-def test_the_tuning_of_settled_trajectories(files):
-    found = rb.load(files / "settled").state.adaptation.dual
-    assert found.count == found.settled > 0
-    assert (found.log_settled == found.log_average).all()  # all of this warmup is settled
-    assert (found.log_settled != 0.0).all()
 
 
 def test_the_other_byte_order_loads(files, tmp_path):

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# The files of one run at the top of the package, from the lowest up. They are internal: the public
-# names in them are also names of `ribbit`.
-RUN = ["interrupt", "density", "sinks", "progress", "until", "adapter", "executor", "handle"]
-RUN += ["sample"]
+# The files of one run at the top of the package, and the package lockstep, from the lowest up. They
+# are internal: the public names in them are also names of `ribbit`.
+RUN = ["interrupt", "density", "chains", "lockstep", "sinks", "progress", "until", "executor"]
+RUN += ["handle", "sample", "adapter", "kernels"]
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ RULES = {
     "cpu/predictive": SYSTEM | {"cpu/layers", "cpu/network"},
     "cuda/kernels": {"core"},
 }
+RULES["density"] = RULES["cpu/density"] | {"cpu/density"}
+RULES["chains"] = SYSTEM | {"cpu", "cpu/density", "density"}
 RULES["include/ribbit"] = set()  # what others include
 RULES["capi"] = {room for room in RULES if not room.startswith("cuda")}
 RULES["bindings"] = set(RULES) - {"cuda/kernels", "capi", "include/ribbit"}
@@ -43,7 +45,7 @@ def files() -> Files:
     """Every native file and the files of ours that it includes."""
     found = {}
     for path in sorted(CPP.rglob("*")):
-        if path.suffix in {".h", ".cpp", ".cu"}:
+        if path.suffix in {".h", ".cpp", ".cu", ".def"}:
             name = path.relative_to(CPP).as_posix()
             names = re.findall(r'^#include "([^"]+)"', path.read_text(encoding="utf-8"), re.M)
             found[name] = [n if "/" in n else f"{room(name)}/{n}" for n in names]

@@ -80,8 +80,8 @@ def test_every_row_has_a_decision_and_a_reason() -> None:
     ("text", "count"),
     [
         ("import ribbit as rb\nfrom ribbit.samplers import HMC\n", 0),
-        ("from ribbit.samplers.mcmc.hmc import HMC\n", 1),
-        ("from ribbit.samplers.mcmc import hmc\nimport ribbit.results.draws\n", 2),
+        ("from ribbit.samplers.mcmc.mclmc import MCLMC\n", 1),
+        ("from ribbit.samplers.mcmc import mclmc\nimport ribbit.results.draws\n", 2),
         ("from ribbit.results import prediction\n", 1),
         ("def f():\n    from ribbit.results.no_longer_there import (\n    a, b)\n", 1),
         ("patch('ribbit.results.lazy.CHUNK', 3)\n", 1),

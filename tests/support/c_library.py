@@ -67,11 +67,13 @@ class PosteriorOptions(c.Structure):
         ("centre", c.c_void_p),
         ("num_scales", c.c_int64),
         ("scales", c.c_void_p),
+        ("marginalize", c.c_int32),
+        ("reserved", c.c_int32),
     )
 
 
 class Progress(c.Structure):
-    """``ribbit_progress``."""
+    """``ribbit_progress`` of ``ribbit_sgld``."""
 
     _fields_ = (
         ("size", c.c_size_t),
@@ -83,28 +85,60 @@ class Progress(c.Structure):
 PROGRESS = c.CFUNCTYPE(c.c_int, c.POINTER(Progress), c.c_void_p)
 
 
-class HMCOptions(c.Structure):
-    """``ribbit_hmc_options``."""
+class Option(c.Structure):
+    """``ribbit_option``."""
+
+    _fields_ = (
+        ("name", c.c_char_p),
+        ("text", c.c_char_p),
+        ("numbers", c.c_void_p),
+        ("count", c.c_int64),
+    )
+
+
+INFO = ("kernel", "name", "default_value", "must_be", "documentation")
+
+
+class OptionInfo(c.Structure):
+    """``ribbit_option_info``."""
+
+    _fields_ = tuple((name, c.c_char_p) for name in INFO)
+
+
+class RunOptions(c.Structure):
+    """``ribbit_run_options``."""
 
     _fields_ = (
         ("size", c.c_size_t),
         ("seed", c.c_uint64),
         ("chains", c.c_int64),
         ("chain_ids", c.c_void_p),
-        ("first_step", c.c_uint64),
-        *((name, c.c_int64) for name in ("warmup", "draws", "thin")),
-        *((name, c.c_double) for name in ("step_size", "trajectory_length")),
-        ("num_steps", c.c_int64),
-        ("randomize_length", c.c_int32),
+        ("warmup", c.c_int64),
+        ("thin", c.c_int64),
+        ("save_warmup", c.c_int32),
         ("reserved", c.c_int32),
-        *((name, c.c_double) for name in ("step_size_jitter", "divergence_threshold")),
-        ("max_num_steps", c.c_int64),
-        ("inverse_mass", c.c_void_p),
-        ("progress", PROGRESS),
-        ("user", c.c_void_p),
-        ("interrupt", c.c_void_p),
-        ("target_accept", c.c_double),
-        ("step_sizes", c.c_void_p),
+    )
+
+
+class StatisticInfo(c.Structure):
+    """``ribbit_statistic_info``."""
+
+    _fields_ = (("name", c.c_char_p), ("dtype", c.c_int32))
+
+
+class Summary(c.Structure):
+    """``ribbit_summary``."""
+
+    _fields_ = (
+        ("size", c.c_size_t),
+        ("chains", c.c_int64),
+        ("step", c.c_int64),
+        ("warming_up", c.c_int32),
+        ("reserved", c.c_int32),
+        ("divergences", c.c_int64),
+        ("gradients", c.c_int64),
+        ("acceptance_rate", c.c_double),
+        ("step_size", c.c_double),
     )
 
 
@@ -125,20 +159,6 @@ class SGLDOptions(c.Structure):
         ("user", c.c_void_p),
         ("interrupt", c.c_void_p),
     )
-
-
-STATISTICS: dict[str, Any] = {
-    **dict.fromkeys(("lp", "acceptance_rate", "energy", "energy_error", "step_size"), np.float64),
-    "n_steps": np.int64,
-    "accepted": np.uint8,
-    "diverging": np.uint8,
-}
-
-
-class HMCStatistics(c.Structure):
-    """``ribbit_hmc_statistics``."""
-
-    _fields_ = (("size", c.c_size_t), *((name, c.c_void_p) for name in STATISTICS))
 
 
 LIB = c.CDLL(LIBRARY)
@@ -173,9 +193,18 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "target_start": (_INT, _P, c.c_uint64, _P, _I64, _P),
     "value_and_grad": (_INT, _P, _P, _I64, _P, _I64, _P, _P, _P),
     "leapfrog": (_INT, _P, _I64, _P, _P, _P, _P, _P, _P, _P, _P),
-    "hmc_options_init": (_INT, _P, c.c_size_t),
-    "hmc_statistics_init": (_INT, _P, c.c_size_t),
-    "hmc": (_INT, _P, _P, _P, _P, _P, _P),
+    "kernel_option": (_INT, _I64, _P),
+    "run_options_init": (_INT, _P, c.c_size_t),
+    "chains_create": (_INT, _P, c.c_char_p, _P, _I64, _P, _PP),
+    "chains_load": (_INT, _P, c.c_char_p, _P, _I64, _P, c.c_char_p, c.c_size_t, _PP),
+    "chains_free": (None, _P),
+    "chains_start": (_INT, _P, _P, _P),
+    "chains_advance": (_INT, _P, _I64, c.c_double, _P, _I64, _P, _P),
+    "chains_statistic": (_INT, _P, c.c_char_p, _P, _I64),
+    "chains_statistic_info": (_INT, _P, _I64, _P),
+    "chains_position": (_INT, _P, _P),
+    "chains_summary": (_INT, _P, _P),
+    "chains_save": (_INT, _P, _P, _P),
     "sgld_options_init": (_INT, _P, c.c_size_t),
     "sgld": (_INT, _P, _P, _P, _P, _P),
     "predict": (_INT, _P, _P, _I64, _I64, _P, _I64, _P, _P, _P, _P),
@@ -207,7 +236,7 @@ def _given(argument: Any) -> Any:
 def options(kind: type[c.Structure], **members: Any) -> Any:
     """Return a struct of options with its defaults, then `members`."""
     made = kind()
-    name = {PosteriorOptions: "posterior", HMCOptions: "hmc", SGLDOptions: "sgld"}[kind]
+    name = {PosteriorOptions: "posterior", RunOptions: "run", SGLDOptions: "sgld"}[kind]
     call(f"{name}_options_init", c.byref(made), c.sizeof(kind))
     for key, value in members.items():
         setattr(made, key, _given(value))
@@ -272,18 +301,129 @@ def posterior(target: rb.Posterior) -> Handle:
     return made
 
 
-def hmc(
-    target: Handle, start: Any, draws: int, **members: Any
-) -> tuple[Any, dict[str, Any], Any, int]:
-    """Return draws (C, D, P), statistics, last positions and transitions of a run; it must end."""
-    chains, dim = start.shape
-    position, made = start.copy(), c.c_int64()
-    kept = np.empty((chains, draws, dim), start.dtype)
-    stats = {name: np.empty((chains, draws), dtype) for name, dtype in STATISTICS.items()}
-    places = HMCStatistics(c.sizeof(HMCStatistics), *(a.ctypes.data for a in stats.values()))
-    given = options(HMCOptions, chains=chains, draws=draws, **members)
-    call("hmc", target.value, c.byref(given), position, kept, c.byref(places), c.byref(made))
-    return kept, stats, position, made.value
+def option_table() -> list[dict[str, str]]:
+    """Return the table of the options of all kernels."""
+    rows: list[dict[str, str]] = []
+    while True:
+        row = OptionInfo()
+        try:
+            call("kernel_option", len(rows), c.byref(row))
+        except CError:
+            return rows
+        rows.append({name: getattr(row, name).decode() for name in INFO})
+
+
+def kernel_options(given: dict[str, Any]) -> tuple[Any, list[Any]]:
+    """Return options of a kernel as an array of ``ribbit_option``, and the memory that it uses."""
+    rows, kept = (Option * len(given))(), []
+    for row, (name, value) in zip(rows, given.items(), strict=True):
+        row.name = name.encode()
+        if isinstance(value, str | None):
+            row.text = str(value).encode()
+        else:
+            numbers = np.atleast_1d(np.array(value, np.float64))
+            row.numbers, row.count = numbers.ctypes.data, numbers.size
+            kept.append(numbers)
+    return rows, kept
+
+
+class Chains:
+    """``ribbit_chains`` of a kernel, new or from saved bytes; `run`: of ``ribbit_run_options``."""
+
+    def __init__(
+        self,
+        target: Handle,
+        kernel: str,
+        given: dict[str, Any] | None = None,
+        *,
+        saved: bytes | None = None,
+        **run: Any,
+    ) -> None:
+        rows, kept = kernel_options(given or {})
+        how = options(RunOptions, **run)
+        common = target.value, kernel.encode(), rows, len(rows), c.byref(how)
+        if saved is None:
+            self.handle = Handle("chains", "chains_create", *common)
+        else:
+            self.handle = Handle("chains", "chains_load", *common, saved, len(saved))
+        # The target must outlive the chains, which copy everything else.
+        self.handle.kept = (target,)
+        del rows, kept, how
+        self.value, self.chains = self.handle.value, run.get("chains", 1)
+        self.dim = LIB.ribbit_target_dim(target.value)
+        self.dtype = (np.float32, np.float64)[LIB.ribbit_target_dtype(target.value)]
+
+    def start(self, position: Any = None, interrupt: Any = None) -> "Chains":
+        """Start at positions (C, P), or at the target's own."""
+        call("chains_start", self.value, position, interrupt)
+        return self
+
+    def advance(self, most: int, seconds: float = np.inf, interrupt: Any = None) -> Any:
+        """Return draws (C, K, P) and statistics (C, K) of one call."""
+        draws, count = np.zeros((self.chains, most, self.dim), self.dtype), c.c_int64(-1)
+        arguments = most, seconds, draws, most, c.byref(count), interrupt
+        call("chains_advance", self.value, *arguments)
+        made = count.value
+        return draws[:, :made], {name: self.statistic(name, made) for name in self.statistics()}
+
+    def statistics(self) -> dict[str, str]:
+        """Return the code of the dtype of each statistic."""
+        found: dict[str, str] = {}
+        while True:
+            row = StatisticInfo()
+            try:
+                call("chains_statistic_info", self.value, len(found), c.byref(row))
+            except CError:
+                return found
+            found[row.name.decode()] = chr(row.dtype)
+
+    def statistic(self, name: str, count: int) -> Any:
+        """Return a statistic (C, K) of the last call."""
+        out = np.zeros((self.chains, count), self.statistics()[name])
+        call("chains_statistic", self.value, name.encode(), out, count)
+        return out
+
+    def sample(self, draws: int, seconds: float = np.inf) -> Any:
+        """Return draws (C, D, P) and statistics (C, D) of as many calls as they need."""
+        parts: list[Any] = []
+        while (more := draws - sum(part[0].shape[1] for part in parts)) > 0:
+            parts.append(self.advance(more, seconds))
+        positions = np.concatenate([part[0] for part in parts], axis=1)
+        names = self.statistics()
+        return positions, {n: np.concatenate([p[1][n] for p in parts], axis=1) for n in names}
+
+    def position(self) -> Any:
+        """Return the positions (C, P)."""
+        out = np.zeros((self.chains, self.dim), self.dtype)
+        call("chains_position", self.value, out)
+        return out
+
+    def summary(self) -> Summary:
+        """Return the counts of the run."""
+        found = Summary(size=c.sizeof(Summary))
+        call("chains_summary", self.value, c.byref(found))
+        return found
+
+    def save(self) -> bytes:
+        """Return the chains as bytes."""
+        size = c.c_size_t()
+        call("chains_save", self.value, None, c.byref(size))
+        room = c.create_string_buffer(size.value)
+        call("chains_save", self.value, room, c.byref(size))
+        return room.raw[: size.value]
+
+
+def sample(
+    target: Handle,
+    kernel: str,
+    start: Any,
+    draws: int,
+    given: dict[str, Any] | None = None,
+    **run: Any,
+) -> tuple[Any, dict[str, Any], Chains]:
+    """Return draws (C, D, P), statistics (C, D) and the chains of a run."""
+    chains = Chains(target, kernel, given, chains=len(start), **run)
+    return *chains.start(start).sample(draws), chains
 
 
 def sgld(target: Handle, start: Any, draws: int, **members: Any) -> tuple[Any, Any, int]:

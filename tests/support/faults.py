@@ -1,16 +1,20 @@
 """Calls functions with a fault in the native core, in a process with the module `_core_faults`.
 
-The CMake option RIBBIT_FAULTS builds that module. cpp/cpu/system/faults.h lists the faults.
+Faults of the transitions in Python are planted in this process. The CMake option RIBBIT_FAULTS
+builds that module. cpp/cpu/system/faults.h lists the faults.
 """
 
 import atexit
 import concurrent.futures
+import contextlib
 import functools
 import importlib.util
+import inspect
 import multiprocessing
 import os
 import sys
 import sysconfig
+import types
 import warnings
 from pathlib import Path
 
@@ -18,7 +22,7 @@ import pytest
 
 from tests.support.paths import ROOT
 
-__all__ = ["core", "needed", "with_fault"]
+__all__ = ["core", "in_python", "needed", "with_fault"]
 
 
 @functools.cache
@@ -35,6 +39,20 @@ def core() -> Path | None:
 needed = pytest.mark.skipif(
     core() is None, reason="no fault build of the core: CMake option RIBBIT_FAULTS"
 )
+
+
+@contextlib.contextmanager
+def in_python(kernel, right, wrong):
+    """Move targets that are not in the core by code in which a text is replaced."""
+    from ribbit.lockstep import chains, hmc, nuts
+
+    source = inspect.getsource({"hmc": hmc, "nuts": nuts}[kernel])
+    assert source.count(right) == 1, right
+    faulty = types.ModuleType("faulty")
+    exec(source.replace(right, wrong), vars(faulty))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(chains._MOVES, kernel, getattr(faulty, kernel))
+        yield
 
 
 def with_fault(fault, function, *args, **options):

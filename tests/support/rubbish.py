@@ -23,7 +23,7 @@ from ribbit.targets.posterior import Posterior
 # what to call, how to draw each argument, what a result must be
 Entry = tuple[Callable[..., Any], dict[str, Any], Callable[[Any], bool]]
 
-MESSAGE = re.compile(r"^\[[^\]]+\] expected .+, got .+", re.DOTALL)
+MESSAGE = re.compile(r"^\[[^\]]+\] (expected|.+ must|\w+ and \w+ exclude) .+, got .+", re.DOTALL)
 
 MODEL = rb.mlp(2, (3,), 1)
 DIM = MODEL.dim  # 13

@@ -99,6 +99,11 @@ class Scripted(Gaussian):
         return self.end(q, p, terms, g)
 
 
+def state_of(chains):
+    """The state of `rb.Chains` of HMC or NUTS."""
+    return rb.samplers.State(chains.save())
+
+
 def same(a, b):
     """Whether two arrays of any library hold the same bits."""
     a, b = np.asarray(a), np.asarray(b)

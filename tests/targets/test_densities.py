@@ -218,18 +218,6 @@ def test_code_of_a_failed_function():
         density.value_and_grad(np.full(3, 101.0))
 
 
-def test_pointer_leapfrog():
-    density = rb.CallableDensity.from_pointer(gaussian, 3)
-    p = np.ones((2, 3))
-    out = density.leapfrog(THETA, p, -THETA, 0.1, np.array([3, 10]))
-    for c, steps in enumerate((3, 10)):
-        q1, p1 = reference.leapfrog(lambda q: -q, THETA[c], p[c], 0.1, steps)
-        np.testing.assert_allclose(out[0][c], q1, rtol=1e-12)
-        np.testing.assert_allclose(out[1][c], p1, rtol=1e-12)
-    np.testing.assert_allclose(out[2], quadratic(out[0])[0][:, None], rtol=1e-12)
-    np.testing.assert_allclose(out[3], -out[0], rtol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("make", "error"),
     [

@@ -342,8 +342,8 @@ def test_what_is_not_finite_is_nan_and_no_crash():
     assert not np.isfinite(values[:2]).any()
     assert np.isfinite(values[2])
     assert np.isfinite(grads[2]).all()
-    with pytest.raises(ValueError, match="finite log density at the initial positions"):
-        rb.HMC(target, step_size=0.1, num_leapfrog_steps=2).init(theta[0])
+    with pytest.raises(ValueError, match="log density at the initial positions must be finite"):
+        rb.Chains(rb.HMC(target, step_size=0.1, num_leapfrog_steps=2), theta[0], warmup=0)
 
 
 def test_float32_is_as_good_as_its_features():

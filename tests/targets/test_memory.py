@@ -381,16 +381,16 @@ x = target.x.reshape(-1, *model.input_shape)
 kept = []
 quiet = dict(progress=False)
 sgld = rb.SGLD(target, step_size=1e-6, batch_size=40)
-state = sgld.init(many, seed=1)
+walk = rb.Chains(sgld, many, warmup=0)
 draws = sgld.sample(3, warmup=0, chains=2, **quiet)
 hmc = rb.HMC(target, step_size=1e-3, num_leapfrog_steps=2)
-start = hmc.init(many)
+jump = rb.Chains(hmc, many, warmup=0)
 step = {
     "gradients": lambda: target.value_and_grad(many),
     "minibatches": lambda: target.value_and_grad(theta, rows=[5, 3, 77]),
     "masks": lambda: masked.value_and_grad(many),
-    "sgld": lambda: sgld.step(state, num_steps=2),
-    "hmc": lambda: hmc.step(start),
+    "sgld": lambda: walk.advance(2),
+    "hmc": lambda: jump.advance(),
     "local": lambda: rb.BBB(target, batch_size=40, estimator="local").fit(1, **quiet),
     "flipout": lambda: rb.BBB(target, estimator="flipout").fit(1, **quiet),
     "apply": lambda: model.apply(many, x),

@@ -323,22 +323,3 @@ def test_a_trajectory_evaluates_its_start(hidden, mass):
     for a, b in zip(target.leapfrog(q, p, None, **arguments), given, strict=True):
         assert a.tobytes() == b.tobytes()
     assert not np.array_equal(given[0], q)
-
-
-def test_a_leapfrog_that_replaces_ours_is_given_a_gradient():
-    seen = []
-
-    class Watched(rb.Posterior):
-        def leapfrog(self, position, momentum, grad, step_size, num_steps, **options):
-            seen.append(grad)
-            return super().leapfrog(position, momentum, grad, step_size, num_steps, **options)
-
-    x = np.linspace(-1.0, 1.0, 30)[:, None]
-    model = rb.mlp(1, (5,), 1)
-    setup = {"prior": rb.Normal(1.0), "likelihood": rb.Gaussian(0.3)}
-    target, plain = Watched(model, x, x, **setup), rb.Posterior(model, x, x, **setup)
-    q = target.init(seed=1)
-    p = np.ones_like(q)
-    end = rb.leapfrog(target, q, p, 1e-2, 4)
-    assert np.array_equal(seen[0][0], plain.value_and_grad(q)[1])
-    assert np.array_equal(end.position, rb.leapfrog(plain, q, p, 1e-2, 4).position)

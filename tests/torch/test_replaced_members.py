@@ -35,7 +35,7 @@ def test_a_replaced_gradient_is_what_samplers_call(native):
     terms, grad = density.terms_and_grad(theta)
     np.testing.assert_array_equal(terms[:, 0], target.value_and_grad(theta)[0])
     np.testing.assert_array_equal(grad, density.on_batch(theta, np.arange(4))[-1])
-    assert density.tree is None
+    assert density.core is None
     assert not density.rows_per_chain
     with pytest.raises(TypeError, match="replaces value_and_grad but not advance_variational"):
         rb.BBB(target)
@@ -62,7 +62,7 @@ def test_one_that_replaces_nothing_keeps_its_members(native):
 
     target = posterior(native)
     names = ["advance", "advance_variational", "terms_and_grad", "fingerprint", "log_likelihood"]
-    names += ["leapfrog", "no_u_turn", "gauss_newton"] if native else []
+    names += ["leapfrog", "gauss_newton"] if native else []
     assert all(overrides.own(target, name) is not None for name in names)
     assert all(overrides.followed(target, name, overrides.WHOLE) for name in ("masked",))
     overrides.check("HMC", target)

@@ -175,7 +175,6 @@ class Evaluator {
   std::unique_ptr<CallSpace<T>> acquire(int threads, std::int64_t chains, std::int64_t shards,
                                         std::int64_t rows, PassUse use = PassUse::kGradient) const;
   void release(std::unique_ptr<CallSpace<T>> space) const;
-  std::int64_t workspace_bytes() const { return pass_->space_bytes(PassUse::kGradient); }
 
   // Runs body(member, chain) on the threads of each chain; passes: gradients in all. prepare: told
   // of the space of each team before. order (chains,): which chain comes first; null: 0, 1, ...

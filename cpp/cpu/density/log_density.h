@@ -2,10 +2,8 @@
 // The log posterior of a network on data: its values and gradients, and what moves along them.
 
 #include "cpu/density/evaluator.h"
-#include "cpu/density/hamiltonian.h"
 #include "cpu/density/isokinetic.h"
 #include "cpu/density/leapfrog.h"
-#include "cpu/density/nuts.h"
 #include "cpu/density/stochastic_steps.h"
 #include "cpu/density/variational.h"
 
@@ -37,8 +35,6 @@ class LogDensity {
   std::int64_t rows() const { return evaluator_.rows(); }
   std::int64_t targets() const { return evaluator_.targets(); }
   const Network& network() const { return evaluator_.network(); }
-  // What a thread needs for the values of its rows; a gradient also needs up to 16 partial ones.
-  std::int64_t workspace_bytes() const { return evaluator_.workspace_bytes(); }
 
   // theta: (chains, dim). subset: (count,) row numbers or null for all rows; the likelihood is
   // scaled by N / count. masks: its sample is that of chain 0, chain c takes the next ones.
@@ -58,8 +54,7 @@ class LogDensity {
   const LastLayer* last() const { return evaluator_.last(); }
   const Temperatures& temperatures() const { return evaluator_.temperatures(); }
 
-  // See stochastic_steps.h, variational.h, isokinetic.h (in place), leapfrog.h, hamiltonian.h
-  // and nuts.h.
+  // See stochastic_steps.h, variational.h, isokinetic.h (in place) and leapfrog.h.
   bool advance(const StochasticSteps& steps, T* theta, T* first, T* second, std::int64_t chains,
                StochasticOutcome* outcomes, Poll* poll, T* kept = nullptr) const {
     return cpu::advance(evaluator_, steps, theta, first, second, chains, outcomes, poll, kept);
@@ -71,14 +66,8 @@ class LogDensity {
   bool leapfrog(const Trajectories<T>& all, Poll* poll) const {
     return cpu::leapfrog(evaluator_, all, poll);
   }
-  bool hamiltonian(const Transitions<T>& all, Poll* poll) const {
-    return cpu::hamiltonian(evaluator_, all, poll);
-  }
   bool isokinetic(const IsokineticSteps<T>& all, Poll* poll) const {
     return cpu::isokinetic(evaluator_, all, poll);
-  }
-  bool no_u_turn(const Trees<T>& all, Poll* poll) const {
-    return cpu::no_u_turn(evaluator_, all, poll);
   }
 
  private:

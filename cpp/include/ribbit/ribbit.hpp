@@ -5,9 +5,13 @@
 
 #include <ribbit/ribbit.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <limits>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -18,12 +22,12 @@
 namespace ribbit {
 inline namespace v1 {
 
-/// What the library refused; what() is its message.
+/// An error of the library; what() is its message.
 class Error : public std::runtime_error {
  public:
-  /// Of a status and its text.
+  /// An error of a status and its text.
   Error(int status, const std::string& text) : std::runtime_error(text), status_(status) {}
-  int status() const noexcept { return status_; }  ///< what was not RIBBIT_OK
+  int status() const noexcept { return status_; }  ///< the status
 
  private:
   int status_;
@@ -34,13 +38,13 @@ inline void check(int status) {
   if (status != RIBBIT_OK) throw Error(status, ribbit_last_error());
 }
 
-/// Gives a handle back.
+/// Frees a handle.
 template <class Handle, void (*Free)(Handle*)>
 struct Freed {
-  /// Of a handle that is not NULL.
+  /// Frees a handle that is not NULL.
   void operator()(Handle* handle) const noexcept { Free(handle); }
 };
-/// A handle that is given back with its owner.
+/// A handle that is freed with its owner.
 template <class Handle, void (*Free)(Handle*)>
 using Owned = std::unique_ptr<Handle, Freed<Handle, Free>>;
 
@@ -59,26 +63,26 @@ class Interrupt {
     check(ribbit_interrupt_create(&made));
     handle_.reset(made);
   }
-  void set() noexcept { ribbit_interrupt_set(handle_.get()); }      ///< ends calls that have it
-  void clear() noexcept { ribbit_interrupt_clear(handle_.get()); }  ///< for the next call
-  /// What functions of C take.
+  void set() noexcept { ribbit_interrupt_set(handle_.get()); }      ///< ends calls that use it
+  void clear() noexcept { ribbit_interrupt_clear(handle_.get()); }  ///< allows the next call
+  /// The handle for functions of C.
   const ribbit_interrupt* get() const noexcept { return handle_.get(); }
 
  private:
   Owned<ribbit_interrupt, ribbit_interrupt_free> handle_;
 };
 
-/// Layers with the places of their parameters.
+/// Layers of a network with the offsets of their parameters.
 class Network {
  public:
-  /// Of a table of layers.
+  /// A network of a table of layers.
   explicit Network(const std::vector<ribbit_layer>& layers) {
     ribbit_network* made = nullptr;
     check(ribbit_network_create(layers.data(), static_cast<std::int64_t>(layers.size()),
                                 sizeof(ribbit_layer), &made));
     handle_.reset(made);
   }
-  /// Dense layers of hidden widths, an activation behind each but the last.
+  /// Dense layers with hidden widths; an activation follows each but the last.
   static Network mlp(std::int64_t inputs, const std::vector<std::int64_t>& hidden,
                      std::int64_t outputs, int activation = RIBBIT_SILU) {
     ribbit_network* made = nullptr;
@@ -90,9 +94,9 @@ class Network {
   std::int64_t dim() const noexcept { return ribbit_network_dim(handle_.get()); }
   /// Numbers of a row of x.
   std::int64_t inputs() const noexcept { return ribbit_network_inputs(handle_.get()); }
-  /// Numbers that come of a row.
+  /// Outputs of a row.
   std::int64_t outputs() const noexcept { return ribbit_network_outputs(handle_.get()); }
-  /// What functions of C take.
+  /// The handle for functions of C.
   const ribbit_network* get() const noexcept { return handle_.get(); }
 
  private:
@@ -101,31 +105,32 @@ class Network {
   Handle handle_;
 };
 
-/// The defaults of a posterior.
+/// Returns the defaults of a posterior.
 inline ribbit_posterior_options posterior_options() {
   ribbit_posterior_options options;
   check(ribbit_posterior_options_init(&options, sizeof options));
   return options;
 }
 
-/// The defaults of a run.
-inline ribbit_hmc_options hmc_options() {
-  ribbit_hmc_options options;
-  check(ribbit_hmc_options_init(&options, sizeof options));
+/// Returns the defaults of a run of chains.
+inline ribbit_run_options run_options() {
+  ribbit_run_options options;
+  check(ribbit_run_options_init(&options, sizeof options));
   return options;
 }
 
-/// The log density at x (n,), whose gradient (n,) it writes. What it throws comes out of the call.
+/// Returns the log density at x (n,) and writes its gradient (n,). The call that evaluates it
+/// throws its exceptions.
 using LogDensity = std::function<double(std::size_t n, const double* x, double* grad)>;
 
-/// What is sampled, with the data or the function that it needs. T: of positions.
+/// A posterior with its data, or a function. T is the type of positions. Copies share the data.
 template <class T>
 class Target {
  public:
-  /// Of a network and data, which are kept: x (rows, inputs), y (rows, columns).
+  /// The posterior of a network on x (rows, inputs) and y (rows, columns), which the target keeps.
   static Target posterior(const Network& network, ribbit_posterior_options options,
                           std::vector<T> x, std::vector<T> y) {
-    auto kept = std::make_unique<Kept>();
+    auto kept = std::make_shared<Kept>();
     kept->x = std::move(x);
     kept->y = std::move(y);
     const std::size_t inputs = static_cast<std::size_t>(network.inputs());
@@ -145,10 +150,10 @@ class Target {
                                          static_cast<std::int64_t>(rows), &made));
     return Target(made, std::move(kept));
   }
-  /// Of a log density, called by one thread at a time; of double alone.
+  /// A log density of double, which one thread at a time calls.
   static Target function(std::int64_t dim, LogDensity log_density) {
-    static_assert(std::is_same_v<T, double>, "a function is of double");
-    auto kept = std::make_unique<Kept>();
+    static_assert(std::is_same_v<T, double>, "a function takes double");
+    auto kept = std::make_shared<Kept>();
     kept->function = std::move(log_density);
     ribbit_target* made = nullptr;
     check(ribbit_target_create_function(&evaluate, dim, kept.get(), 0, &made));
@@ -156,14 +161,14 @@ class Target {
   }
 
   /// Numbers of a position.
-  std::int64_t dim() const noexcept { return ribbit_target_dim(handle_.get()); }
-  /// What functions of C take.
-  const ribbit_target* get() const noexcept { return handle_.get(); }
-  /// Where chains begin, (chains, dim).
+  std::int64_t dim() const noexcept { return ribbit_target_dim(kept_->handle.get()); }
+  /// The handle for functions of C.
+  const ribbit_target* get() const noexcept { return kept_->handle.get(); }
+  /// Starts of chains, (chains, dim).
   std::vector<T> start(std::uint64_t seed, std::int64_t chains,
                        const std::uint32_t* chain_ids = nullptr) const {
     std::vector<T> position(static_cast<std::size_t>(chains * dim()));
-    check(ribbit_target_start(handle_.get(), seed, chain_ids, chains, position.data()));
+    check(ribbit_target_start(kept_->handle.get(), seed, chain_ids, chains, position.data()));
     return position;
   }
   /// The log density at theta (dim,), and its gradient.
@@ -174,11 +179,11 @@ class Target {
     }
     double terms[2];
     std::vector<T> grad(theta.size());
-    finish(ribbit_value_and_grad(handle_.get(), theta.data(), 1, nullptr, 0, terms, grad.data(),
-                                 nullptr));
+    finish(ribbit_value_and_grad(kept_->handle.get(), theta.data(), 1, nullptr, 0, terms,
+                                 grad.data(), nullptr));
     return {terms[0] + terms[1], std::move(grad)};
   }
-  /// check, but what a function threw comes first.
+  /// Throws the exception of the function if it threw one, else what check throws.
   void finish(int status) const {
     if (kept_->thrown) std::rethrow_exception(std::exchange(kept_->thrown, nullptr));
     check(status);
@@ -189,8 +194,11 @@ class Target {
     std::vector<T> x, y;
     LogDensity function;
     std::exception_ptr thrown;
+    Owned<ribbit_target, ribbit_target_free> handle;  ///< uses the other members
   };
-  Target(ribbit_target* made, std::unique_ptr<Kept> kept) : kept_(std::move(kept)), handle_(made) {}
+  Target(ribbit_target* made, std::shared_ptr<Kept> kept) : kept_(std::move(kept)) {
+    kept_->handle.reset(made);
+  }
   static int evaluate(std::size_t n, const double* x, double* grad, double* lp, void* user) {
     Kept& kept = *static_cast<Kept*>(user);
     try {
@@ -202,107 +210,221 @@ class Target {
     }
   }
 
-  std::unique_ptr<Kept> kept_;  ///< outlives the handle
-  Owned<ribbit_target, ribbit_target_free> handle_;
+  std::shared_ptr<Kept> kept_;
 };
 
-/// What a run gave; arrays in C order.
+/// An option of a kernel: a number, text, or numbers. ribbit_kernel_option() has all names.
+class Option {
+ public:
+  /// A number; true and false are 1 and 0.
+  template <class Number, class = std::enable_if_t<std::is_arithmetic_v<Number>>>
+  Option(std::string name, Number number)
+      : name_(std::move(name)), numbers_{static_cast<double>(number)} {}
+  /// A text, such as "auto".
+  Option(std::string name, const char* text) : name_(std::move(name)), text_(text) {}
+  /// Numbers, such as a step size for each chain.
+  Option(std::string name, std::vector<double> numbers)
+      : name_(std::move(name)), numbers_(std::move(numbers)) {}
+  /// The struct of C, which points into this object.
+  ribbit_option get() const noexcept {
+    const auto count = static_cast<std::int64_t>(numbers_.size());
+    return {name_.c_str(), numbers_.empty() ? text_.c_str() : nullptr, numbers_.data(), count};
+  }
+
+ private:
+  std::string name_, text_;
+  std::vector<double> numbers_;
+};
+/// Options of a kernel; those that are not named have their defaults.
+using Options = std::vector<Option>;
+
+/// Draws of chains; arrays in C order.
 template <class T>
 struct Draws {
-  std::int64_t chains;                  ///< C
-  std::int64_t draws;                   ///< D of each chain
-  std::int64_t dim;                     ///< P numbers of a draw
-  std::vector<T> positions;             ///< (C, D, P)
-  std::vector<double> lp;               ///< (C, D): log density
-  std::vector<double> acceptance_rate;  ///< (C, D): Metropolis probability
-  std::vector<double> energy;           ///< (C, D): Hamiltonian
-  std::vector<double> energy_error;     ///< (C, D): how much a trajectory changed it
-  std::vector<double> step_size;        ///< (C, D)
-  std::vector<std::int64_t> n_steps;    ///< (C, D): leapfrog steps
-  std::vector<std::uint8_t> accepted;   ///< (C, D): 1: the proposal was taken
-  std::vector<std::uint8_t> diverging;  ///< (C, D): 1: its energy error was over the threshold
-  std::vector<double> step_sizes;       ///< (C,): of the chains in the end
-  std::vector<T> last;                  ///< (C, P): where to go on, with first_step larger by made
-  std::int64_t made;                    ///< transitions, warmup included
-  bool complete;                        ///< false: interrupted, and what was not made is 0
+  std::int64_t chains;       ///< C
+  std::int64_t draws;        ///< D of each chain
+  std::int64_t dim;          ///< P numbers of a draw
+  std::vector<T> positions;  ///< (C, D, P)
+  /// Statistics (C, D) by name, such as "lp" and "acceptance_rate"; flags are 0 and 1.
+  std::map<std::string, std::vector<double>> statistics;
 };
 
-/// Called after every transition; true ends the run.
-using Progress = std::function<bool(const ribbit_progress&)>;
+/// Called about 10 times a second; true ends the call.
+using Progress = std::function<bool(const ribbit_summary&)>;
 
-/// Hamiltonian Monte Carlo. position: (chains, dim), or {} for the target's own start.
+/// Chains of a kernel on a target, of which they keep a copy. One thread at a time may use them.
 template <class T>
-Draws<T> hmc(const Target<T>& target, ribbit_hmc_options options, std::vector<T> position = {},
-             const Progress& progress = {}) {
-  if (position.empty()) position = target.start(options.seed, options.chains, options.chain_ids);
-  if (static_cast<std::int64_t>(position.size()) != options.chains * target.dim()) {
-    throw Error(RIBBIT_ERROR_ARGUMENT, "[ribbit::hmc] expected position of (chains, dim) numbers");
+class Chains {
+ public:
+  /// New chains of "hmc" or "nuts"; call start() next.
+  static Chains create(Target<T> target, const std::string& kernel, const Options& options = {},
+                       const ribbit_run_options& run = run_options()) {
+    const std::vector<ribbit_option> rows = rows_of(options);
+    ribbit_chains* made = nullptr;
+    check(ribbit_chains_create(target.get(), kernel.c_str(), rows.data(),
+                               static_cast<std::int64_t>(rows.size()), &run, &made));
+    return Chains(made, std::move(target));
   }
-  const auto count = static_cast<std::size_t>(options.chains * options.draws);
-  Draws<T> out{options.chains,
-               options.draws,
-               target.dim(),
-               std::vector<T>(count * static_cast<std::size_t>(target.dim())),
-               std::vector<double>(count),
-               std::vector<double>(count),
-               std::vector<double>(count),
-               std::vector<double>(count),
-               std::vector<double>(count),
-               std::vector<std::int64_t>(count),
-               std::vector<std::uint8_t>(count),
-               std::vector<std::uint8_t>(count),
-               {},
-               std::move(position),
-               0,
-               false};
-  ribbit_hmc_statistics statistics;
-  check(ribbit_hmc_statistics_init(&statistics, sizeof statistics));
-  statistics.lp = out.lp.data();
-  statistics.acceptance_rate = out.acceptance_rate.data();
-  statistics.energy = out.energy.data();
-  statistics.energy_error = out.energy_error.data();
-  statistics.step_size = out.step_size.data();
-  statistics.n_steps = out.n_steps.data();
-  statistics.accepted = out.accepted.data();
-  statistics.diverging = out.diverging.data();
-  out.step_sizes.resize(static_cast<std::size_t>(options.chains));
-  if (options.step_sizes != nullptr) {
-    out.step_sizes.assign(options.step_sizes, options.step_sizes + options.chains);
+  /// Chains from bytes of save(); thin and save_warmup of `run` are read, the rest is in the bytes.
+  static Chains load(Target<T> target, const std::string& kernel, const std::string& bytes,
+                     const Options& options = {}, const ribbit_run_options& run = run_options()) {
+    const std::vector<ribbit_option> rows = rows_of(options);
+    ribbit_chains* made = nullptr;
+    check(ribbit_chains_load(target.get(), kernel.c_str(), rows.data(),
+                             static_cast<std::int64_t>(rows.size()), &run, bytes.data(),
+                             bytes.size(), &made));
+    return Chains(made, std::move(target));
   }
-  options.step_sizes = out.step_sizes.data();
-  struct Watched {
-    const Progress& progress;
-    std::exception_ptr thrown;
-  } watched{progress, nullptr};
-  if (progress) {
-    options.user = &watched;
-    options.progress = [](const ribbit_progress* at, void* user) -> int {
-      auto& from = *static_cast<Watched*>(user);
-      try {
-        return from.progress(*at) ? 1 : 0;
-      } catch (...) {
-        from.thrown = std::current_exception();
-        return 1;
-      }
-    };
-  }
-  const int status = ribbit_hmc(target.get(), &options, out.last.data(), out.positions.data(),
-                                &statistics, &out.made);
-  if (watched.thrown) std::rethrow_exception(watched.thrown);
-  out.complete = status == RIBBIT_OK;
-  if (status != RIBBIT_INTERRUPTED) target.finish(status);
-  return out;
-}
 
-/// What draws of a posterior say at x (rows, inputs): (rows, means) each; of classes aleatoric is
+  /// Number of chains.
+  std::int64_t chains() const noexcept { return count_; }
+  /// The handle for functions of C.
+  ribbit_chains* get() const noexcept { return handle_.get(); }
+
+  /// Starts at position (chains, dim), or at the target's own start for {}.
+  void start(const std::vector<T>& position = {}, const Interrupt* interrupt = nullptr) {
+    if (!position.empty() && position.size() != size()) {
+      throw Error(RIBBIT_ERROR_ARGUMENT,
+                  "[ribbit::Chains] expected position of " + std::to_string(size()) + " numbers");
+    }
+    target_.finish(ribbit_chains_start(handle_.get(), position.empty() ? nullptr : position.data(),
+                                       flag(interrupt)));
+  }
+  /// Makes up to `most` draws, for at most `seconds`. In warmup `most` counts transitions, which
+  /// are draws with save_warmup alone.
+  Draws<T> advance(std::int64_t most, double seconds = std::numeric_limits<double>::infinity(),
+                   const Interrupt* interrupt = nullptr) {
+    Draws<T> out = room(most);
+    fill(out, most, most, seconds, interrupt);
+    trim(out, most);
+    return out;
+  }
+  /// Makes `draws` draws, after warmup if that is not over. If progress returns true, there are
+  /// fewer.
+  Draws<T> sample(std::int64_t draws, const Progress& progress = {},
+                  const Interrupt* interrupt = nullptr) {
+    const double seconds = progress ? 0.1 : std::numeric_limits<double>::infinity();
+    Draws<T> out = room(draws);
+    for (bool over = false; out.draws < draws && !over;) {
+      fill(out, draws, draws - out.draws, seconds, interrupt);
+      over = progress && progress(summary());
+    }
+    trim(out, draws);
+    return out;
+  }
+  /// A statistic (chains, count) of the draws of the last call; count: their number of each chain.
+  std::vector<double> statistic(const std::string& name, std::int64_t count) const {
+    for (const ribbit_statistic_info& info : statistics()) {
+      if (name == info.name) return statistic(info, count);
+    }
+    throw Error(RIBBIT_ERROR_ARGUMENT, "[ribbit::Chains] there is no statistic '" + name + "'");
+  }
+  /// Where the chains are, (chains, dim).
+  std::vector<T> position() const {
+    std::vector<T> out(size());
+    check(ribbit_chains_position(handle_.get(), out.data()));
+    return out;
+  }
+  /// Counts of the run.
+  ribbit_summary summary() const {
+    ribbit_summary out;
+    out.size = sizeof out;
+    check(ribbit_chains_summary(handle_.get(), &out));
+    return out;
+  }
+  /// The chains as bytes.
+  std::string save() const {
+    std::size_t count = 0;
+    check(ribbit_chains_save(handle_.get(), nullptr, &count));
+    std::string bytes(count, '\0');
+    check(ribbit_chains_save(handle_.get(), &bytes[0], &count));
+    return bytes;
+  }
+
+ private:
+  Chains(ribbit_chains* made, Target<T> target)
+      : target_(std::move(target)), handle_(made), count_(summary().chains) {}
+  static std::vector<ribbit_option> rows_of(const Options& options) {
+    std::vector<ribbit_option> rows;
+    for (const Option& option : options) rows.push_back(option.get());
+    return rows;
+  }
+  static const ribbit_interrupt* flag(const Interrupt* interrupt) {
+    return interrupt == nullptr ? nullptr : interrupt->get();
+  }
+  std::size_t size() const { return static_cast<std::size_t>(chains() * target_.dim()); }
+  std::vector<ribbit_statistic_info> statistics() const {
+    std::vector<ribbit_statistic_info> rows;
+    ribbit_statistic_info info;
+    for (std::int64_t i = 0; ribbit_chains_statistic_info(handle_.get(), i, &info) == RIBBIT_OK;
+         ++i) {
+      rows.push_back(info);
+    }
+    return rows;
+  }
+  template <class V>
+  std::vector<double> read(const char* name, std::int64_t count) const {
+    std::vector<V> values(static_cast<std::size_t>(chains() * count) + 1);  // never empty
+    check(ribbit_chains_statistic(handle_.get(), name, values.data(), count));
+    return std::vector<double>(values.begin(), values.end() - 1);
+  }
+  std::vector<double> statistic(const ribbit_statistic_info& info, std::int64_t count) const {
+    if (info.dtype == 'q') return read<std::int64_t>(info.name, count);
+    return info.dtype == '?' ? read<std::uint8_t>(info.name, count)
+                             : read<double>(info.name, count);
+  }
+  /// Returns no draws, with memory for `most` of them.
+  Draws<T> room(std::int64_t most) const {
+    if (most < 0) throw Error(RIBBIT_ERROR_ARGUMENT, "[ribbit::Chains] expected draws >= 0");
+    const auto rows = static_cast<std::size_t>(chains() * most);
+    Draws<T> out{chains(), 0, target_.dim(), {}, {}};
+    out.positions.resize(rows * static_cast<std::size_t>(target_.dim()));
+    for (const ribbit_statistic_info& info : statistics()) out.statistics[info.name].resize(rows);
+    return out;
+  }
+  /// Appends the draws of a call. The chains' rows lie `stride` apart.
+  void fill(Draws<T>& out, std::int64_t stride, std::int64_t most, double seconds,
+            const Interrupt* interrupt) {
+    std::int64_t count = 0;
+    target_.finish(ribbit_chains_advance(handle_.get(), most, seconds,
+                                         out.positions.data() + out.draws * out.dim, stride, &count,
+                                         flag(interrupt)));
+    for (const ribbit_statistic_info& info : statistics()) {
+      const std::vector<double> values = statistic(info, count);
+      for (std::int64_t c = 0; c < chains(); ++c) {
+        std::copy_n(values.data() + c * count, count,
+                    out.statistics[info.name].data() + c * stride + out.draws);
+      }
+    }
+    out.draws += count;
+  }
+  /// Removes the rows behind each chain's draws.
+  static void trim(Draws<T>& out, std::int64_t stride) {
+    const auto close = [&](auto& values, std::int64_t width) {
+      for (std::int64_t c = 1; c < out.chains && out.draws < stride; ++c) {
+        std::copy_n(values.data() + c * stride * width, out.draws * width,
+                    values.data() + c * out.draws * width);
+      }
+      values.resize(static_cast<std::size_t>(out.chains * out.draws * width));
+    };
+    close(out.positions, out.dim);
+    for (auto& named : out.statistics) close(named.second, 1);
+  }
+
+  Target<T> target_;  ///< outlives the handle
+  Owned<ribbit_chains, ribbit_chains_free> handle_;
+  std::int64_t count_;
+};
+
+/// The prediction of draws at x (rows, inputs): (rows, means) each; for classes aleatoric is
 /// (rows,).
 struct Prediction {
   std::vector<double> mean;          ///< of the function, or probabilities
-  std::vector<double> epistemic_sd;  ///< how far the draws spread
-  std::vector<double> aleatoric;     ///< the noise
+  std::vector<double> epistemic_sd;  ///< sd of the draws' means
+  std::vector<double> aleatoric;     ///< sd of the noise, or entropy
 };
 
-/// The prediction of draws at x (rows, inputs).
+/// Returns the prediction of draws at x (rows, inputs).
 template <class T>
 Prediction predict(const Target<T>& target, const Network& network, const Draws<T>& draws,
                    const std::vector<T>& x) {

@@ -307,7 +307,7 @@ def widths(function: str, hidden: object) -> tuple[int, ...]:
 
 def mapping(function: str, name: str, value: object) -> Mapping[str, Any]:
     """Return `value` as a mapping whose keys are strings."""
-    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+    if not isinstance(value, Mapping) or {*map(type, value)} - {str}:
         raise TypeError(f"[{function}] expected {name} as a dict of strings, got {summary(value)}")
     return value
 
@@ -330,8 +330,13 @@ def unmasked(function: str, name: str, value: object) -> None:
             raise DataError(f"[{function}] expected {name} without masked values, got some masked")
 
 
+_SMALL = 1 << 16  # numbers of an array that needs no check by blocks
+
+
 def numeric(function: str, name: str, value: object) -> npt.NDArray[Any]:
     """Return an array-like of bools, integers or real floats as a NumPy array, uncopied."""
+    if type(value) is np.ndarray and value.dtype.kind in "biuf" and value.size <= _SMALL:
+        return value
     expected = f"{name} as an array of real numbers"
     if has_cuda_interface(value):
         # Never a silent copy between devices.
@@ -501,6 +506,9 @@ def data(
 ) -> FloatArray:
     """Return a finite C-contiguous copy in `dtype`; `moved` maps blocks of rows before rounding."""
     raw = numeric(function, name, value)
+    small = raw.dtype == dtype and 0 < raw.size <= _SMALL and moved is None
+    if small and np.isfinite(raw).all():
+        return np.array(raw, order="C")
     memory(function, raw.size, dtype, f"{name} of shape {raw.shape}")
     array = np.empty(raw.shape, dtype)
     expected, count = f"finite {dtype} values in {name}", len(raw) if raw.ndim else 1

@@ -109,7 +109,6 @@ _HINTS = (
     ("quantiles", "Sampler", "use predict_at= in sample(...), then draws.prediction.quantile(q)"),
     ("quantiles", "BNNRegressor.predict", "use predict_quantiles(X, quantiles)"),
     ("resume", "load", "load it, then resume it with sample(...)"),
-    ("seed", "step", "the state has the seed"),
     ("chains seed", "discretization_bias", "the draws have it"),
     ("x value values", "cdf crps log_likelihood", "use y="),
     ("alpha", "interval credible_interval predict_interval", "use coverage= with 1 - alpha"),
@@ -285,8 +284,8 @@ def _plain(name: str) -> str:
 
 def _elsewhere(cls: type | None, name: str) -> dict[str, str]:
     """Return arguments of the constructor and the main method of what runs, with their places."""
-    runs = hasattr(cls, "step") or hasattr(cls, "fit")
-    if not (cls and runs and name in ("__init__", "sample", "fit", "init", "step")):
+    runs = hasattr(cls, "sample") or hasattr(cls, "fit")
+    if not (cls and runs and name in ("__init__", "sample", "fit")):
         return {}
     main = {"fit": "fit(...)", "sample": "sample(...)", "__init__": f"{cls.__name__}(...)"}
     return {

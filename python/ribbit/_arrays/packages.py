@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import sys
 from collections.abc import Iterator
 
-__all__ = ["advice", "missing", "need", "needing"]
+__all__ = ["advice", "missing", "needing"]
 
 # What pip installs for a package: a line of an extra of pyproject.toml. Messages name no extra of
 # Ribbit, which is on no index.
@@ -39,13 +38,6 @@ def missing(function: str, package: str, error: ImportError | None = None) -> Mo
         f"{advice(package)}",
         name=package,
     )
-
-
-def need(function: str, *packages: str) -> None:
-    """Raise for the first of `packages` that is not installed, without importing any."""
-    for name in packages:
-        if importlib.util.find_spec(name) is None:
-            raise missing(function, name)
 
 
 @contextlib.contextmanager

@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit._arrays.checks import (
-    _MAX_STEPS,
-    FloatArray,
-    all_true,
-    numeric,
-    own_memory,
-    summary,
-    unmasked,
-)
+from ribbit._arrays.checks import _MAX_STEPS, all_true, numeric, own_memory, summary, unmasked
+from ribbit._arrays.namespace import host_dtype, is_array, namespace
 from ribbit.errors import DTypeError, ShapeError
+from ribbit.protocols import Array
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-from types import ModuleType
-
-from ribbit._arrays import checks
-from ribbit._arrays.namespace import host_dtype, is_array, namespace
-from ribbit.protocols import Array
-
 __all__ = [
-    "check_inverse_mass",
     "check_made",
     "drawn_positions",
     "host_position",
-    "host_trajectory",
     "one_position",
-    "per_chain",
     "position",
     "trajectory",
 ]
@@ -48,7 +34,7 @@ def position(
     if not is_array(value) or namespace(value) is not xp or host_dtype(value) != dtype:
         raise DTypeError(
             f"[{function}] expected {name} as a {xp.__name__} array of dtype {dtype}, "
-            f"got {checks.summary(value)}"
+            f"got {summary(value)}"
         )
     shape = value.shape
     if not 1 <= len(shape) <= 2 or shape[-1] != dim or shape[0] == 0:
@@ -72,31 +58,21 @@ def trajectory(
     dtype: np.dtype[Any],
     dim: int,
 ) -> tuple[Any, ...]:
-    """Return the checked arguments of a native trajectory, with num_steps on the host."""
-    if xp is np:
-        return host_trajectory(
-            function,
-            start,
-            momentum,
-            grad,
-            step_size,
-            num_steps,
-            mass,
-            dtype,
-            dim,
-            optional_grad=True,
-        )
+    """Return the checked arguments of a trajectory of C chains; grad: an array, or None."""
     arrays: list[Array] = []
     for name, value in (("position", start), ("momentum", momentum), ("grad", grad)):
+        if name == "grad" and value is None:
+            arrays.append(None)
+            continue
         array, single = position(xp, function, name, value, dtype, dim)
         if single or (arrays and array.shape != arrays[0].shape):
             chains = arrays[0].shape[0] if arrays else "C"
             raise ShapeError(
-                f"[{function}] expected {name} of shape ({chains}, {dim}), got {value.shape}"
+                f"[{function}] expected {name} of shape ({chains}, {dim}), got {summary(value)}"
             )
         arrays.append(array)
     count = arrays[0].shape[0]
-    if is_array(step_size) and namespace(step_size) is xp:
+    if xp is not np and is_array(step_size) and namespace(step_size) is xp:
         if step_size.shape not in ((), (count,)) or host_dtype(step_size) != np.float64:
             raise ShapeError(
                 f"[{function}] expected step_size () or ({count},) float64, "
@@ -105,15 +81,16 @@ def trajectory(
         sizes = xp.asarray(xp.broadcast_to(step_size, (count,)), copy=True)
     else:
         host = per_chain(function, "step_size", step_size, count, np.float64)
-        sizes = xp.asarray(host)
+        sizes = host if xp is np else xp.asarray(host)
     steps = per_chain(function, "num_steps", num_steps, count, np.int64)
     if mass is not None:
-        mass, single = position(xp, function, "inverse_mass", mass, dtype, dim)
+        given = mass
+        mass, single = position(xp, function, "inverse_mass", given, dtype, dim)
         if single:
             mass = mass[0, :]
         elif mass.shape[0] != count:
             raise ShapeError(
-                f"[{function}] expected inverse_mass of {count} chains, got {mass.shape}"
+                f"[{function}] expected inverse_mass of {count} chains, got {summary(given)}"
             )
     return (*arrays, sizes, steps, mass)
 
@@ -195,51 +172,3 @@ def check_made(function: str, made: object, chains: int) -> None:
         )
     if made.shape != (chains,):
         raise ShapeError(f"[{function}] expected made of shape ({chains},), got {summary(made)}")
-
-
-def check_inverse_mass(
-    function: str, value: FloatArray | None, dtype: np.dtype[Any], chains: int, dim: int
-) -> FloatArray | None:
-    """Return a diagonal inverse mass, None, (dim,) or (C, dim), as a C-contiguous array."""
-    if value is None:
-        return None
-    array, single = host_position(function, "inverse_mass", value, dtype, dim)
-    if single:
-        diagonal: FloatArray = array[0]
-        return diagonal
-    if array.shape[0] != chains:
-        got = summary(value)
-        raise ShapeError(f"[{function}] expected inverse_mass of {chains} chains, got {got}")
-    return array
-
-
-def host_trajectory(
-    function: str,
-    start: object,
-    momentum: object,
-    grad: object,
-    step_size: object,
-    num_steps: object,
-    mass: FloatArray | None,
-    dtype: np.dtype[Any],
-    dim: int,
-    *,
-    optional_grad: bool = False,
-) -> tuple[Any, ...]:
-    """Return the checked arguments of a native trajectory, in its order, all with C chains."""
-    arrays: list[npt.NDArray[Any]] = []
-    for name, value in (("position", start), ("momentum", momentum), ("grad", grad)):
-        if optional_grad and name == "grad" and value is None:
-            continue
-        array, single = host_position(function, name, value, dtype, dim)
-        if single or (arrays and array.shape != arrays[0].shape):
-            chains = arrays[0].shape[0] if arrays else "C"
-            raise ShapeError(
-                f"[{function}] expected {name} of shape ({chains}, {dim}), got {summary(value)}"
-            )
-        arrays.append(array)
-    count = arrays[0].shape[0]
-    sizes = per_chain(function, "step_size", step_size, count, np.float64)
-    steps = per_chain(function, "num_steps", num_steps, count, np.int64)
-    slope = arrays[2] if grad is not None else None
-    return (*arrays[:2], slope, sizes, steps, check_inverse_mass(function, mass, dtype, count, dim))

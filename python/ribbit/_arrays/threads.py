@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from ribbit import _core
 from ribbit._arrays import checks
 from ribbit._arrays.keywords import explain
 
-if TYPE_CHECKING:
-    pass
-
-
-__all__ = ["InterruptFlag", "Interrupted", "num_threads", "set_num_threads", "version"]
+__all__ = [
+    "FunctionFailed",
+    "InterruptFlag",
+    "Interrupted",
+    "num_threads",
+    "set_num_threads",
+    "version",
+]
 
 
 InterruptFlag = _core.InterruptFlag
 
 
 Interrupted = _core.Interrupted
+
+
+FunctionFailed = _core.FunctionFailed  # a C function of the user returned an error
 
 
 def set_num_threads(n: int) -> None:

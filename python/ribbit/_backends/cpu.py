@@ -178,7 +178,7 @@ class Cpu:
         count: int,
         precision: str = "float32",
     ) -> tuple[npt.NDArray[np.float64], ...]:
-        """Return running sums over samples 0 .. count - 1; see `protocols.NativePredictive`."""
+        """Return the sums of `NetworkPredictive.predictive_moments` of samples 0 .. count - 1."""
         del precision
         rows = self.rows("predict", network, x)
         return _core.predictive_moments(
@@ -201,6 +201,10 @@ def _check_tokens(
         good = (rows >= 0) & (rows < network.tokens) & (rows == np.floor(rows))
         expected = f"integer tokens in [0, {network.tokens})"
         checks.all_true(function, expected, "x", rows, good, first)
+
+
+# The densities that chains of the core move on.
+NATIVE = _core.LogDensity, _core.PointerDensity
 
 
 def pointer_density(address: int, dim: int, user_data: int, parallel: bool) -> Any:

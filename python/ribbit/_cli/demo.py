@@ -14,10 +14,10 @@ import numpy.typing as npt
 from ribbit import datasets, metrics
 from ribbit._arrays.checks import seed as check_seed
 from ribbit._arrays.packages import needing
+from ribbit.kernels import HMC
 from ribbit.models.zoo import mlp
 from ribbit.results.draws import Draws
 from ribbit.results.prediction import Prediction
-from ribbit.samplers.mcmc.hmc import HMC
 from ribbit.targets.likelihoods import Gaussian
 from ribbit.targets.posterior import Posterior
 from ribbit.targets.priors import Normal

@@ -125,7 +125,7 @@ def check_leapfrog() -> tuple[bool, str]:
 def check_hmc() -> tuple[bool, str]:
     """HMC finds the mean and standard deviation of a linear regression in closed form."""
     # 4 chains x 250 draws; the bounds, 0.25 sd and 25 %, are about 7 standard errors away.
-    from ribbit.samplers.mcmc.hmc import HMC
+    from ribbit.kernels import HMC
 
     x, noise = _normals(20, 3), 0.5
     y = x @ np.array([1.0, -0.5, 0.25]) + noise * _normals(20, 4)[:, 3]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
-from ribbit._arrays.positions import host_position, host_trajectory
+from ribbit._arrays.positions import host_position, trajectory
 from ribbit._arrays.random_numbers import normal_starts
 from ribbit.errors import DTypeError, ShapeError
 
@@ -159,7 +159,7 @@ class JaxDensity:
         self,
         position: FloatArray,
         momentum: FloatArray,
-        grad: FloatArray,
+        grad: FloatArray | None,
         step_size: npt.ArrayLike,
         num_steps: npt.ArrayLike,
         *,
@@ -177,7 +177,8 @@ class JaxDensity:
         """
         del interrupt
         name = "JaxDensity.leapfrog"
-        q, p, g, sizes, steps, mass = host_trajectory(
+        q, p, g, sizes, steps, mass = trajectory(
+            np,
             name,
             position,
             momentum,
@@ -189,6 +190,8 @@ class JaxDensity:
             self.dim,
         )
         self._check_x64(name)
+        if g is None:
+            _, g = self._compiled(q)
         if mass is None:
             mass = np.ones(self.dim, self.dtype)
         q, p, lp, g = self._trajectory(

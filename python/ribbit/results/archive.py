@@ -40,7 +40,7 @@ Table: TypeAlias = "dict[str, tuple[Dtypes, str, str]]"
 FLOATS = ("float32", "float64")
 _FORMAT = {"format": "ribbit draws", "version": 1}
 _STATES: dict[str, Any] = {
-    one.__name__: one for one in (states.State, states.MicrocanonicalState, states.StochasticState)
+    one.__name__: one for one in (states.MicrocanonicalState, states.StochasticState)
 }
 _PARTS: dict[str, Any] = {
     "dual": states.DualAveraging,
@@ -56,8 +56,6 @@ _TUNING: Table = {
     "state/terms": ("float64", "C?", "any"),
     "state/chains": ("uint32", "C", "distinct"),
     "state/step_size": ("float64", "C", "positive"),
-    "state/num_steps": ("int64", "C", "positive"),
-    "state/capped": ("bool", "C", "any"),
     "state/divergences": ("int64", "C", "not negative"),
     "state/inverse_mass": (FLOATS, "CP", "positive"),
     "state/velocity": ("like", "CP", "finite"),
@@ -70,7 +68,6 @@ _TUNING: Table = {
     "dual/log_average": ("float64", "C", "finite"),
     "dual/error": ("float64", "C", "finite"),
     "dual/centre": ("float64", "C", "finite"),
-    "dual/log_settled": ("float64", "C", "finite"),
     "errors/needed": ("float64", "C", "not negative"),
     "errors/weight": ("float64", "C", "not negative"),
     "gradients/sums": ("float64", "C?", "not negative"),
@@ -119,7 +116,7 @@ def _plain(value: object) -> object:
 
 
 @contextlib.contextmanager
-def reading(function: str, path: Path, advice: str) -> Iterator[None]:
+def reading(function: str, path: Path | str, advice: str) -> Iterator[None]:
     """Raise what goes wrong with the contents of a file as a DataError that names it."""
     try:
         yield
@@ -207,7 +204,11 @@ def get(arrays: Arrays, group: str) -> Arrays:
 
 
 def put_state(arrays: Arrays, header: dict[str, Any], state: states.AnyState) -> None:
-    """Put a state in: arrays by name, counters into the header."""
+    """Put a state in: its bytes, or arrays by name and counters in the header."""
+    if isinstance(state, states.State):
+        arrays["state/bytes"] = np.frombuffer(bytes(state), np.uint8)
+        header["state"] = {"kind": "State"}
+        return
     counters = _put_record(arrays, "state", state)
     header["state"] = {"kind": type(state).__name__, "target": state.target, **counters}
     adaptation = getattr(state, "adaptation", None)
@@ -218,6 +219,28 @@ def put_state(arrays: Arrays, header: dict[str, Any], state: states.AnyState) ->
             for part, sums in parts.items()
             if sums is not None
         }
+
+
+def bytes_of(state: states.AnyState) -> bytes:
+    """Return a state as bytes; `state_from` reads them."""
+    if isinstance(state, states.State):
+        return bytes(state)
+    header: dict[str, Any] = {}
+    arrays: Arrays = {}
+    put_state(arrays, header, state)
+    return packed(arrays | {"header": np.frombuffer(text(header).encode(), np.uint8)})
+
+
+def state_from(data: bytes) -> states.AnyState:
+    """Return the state in the bytes of `bytes_of`; ValueError if they hold none."""
+    if not isinstance(data, bytes) or data[:4] != b"PK\x03\x04":
+        return states.State(data)
+    with reading("Chains.load", "data", "Save the chains again"):
+        arrays = unpacked("Chains.load", io.BytesIO(data), len(data))
+        header = json.loads(arrays.pop("header").tobytes().decode())
+        state = state_of(header, arrays)
+    assert state is not None
+    return state
 
 
 def _put_record(arrays: Arrays, group: str, record: Any) -> dict[str, int]:
@@ -237,6 +260,12 @@ def state_of(header: dict[str, Any], arrays: Arrays) -> states.AnyState | None:
     counters = header["state"]
     if counters is None:
         return None
+    if counters["kind"] == "State":
+        data = arrays["state/bytes"]
+        check_array("state/bytes", data, "uint8", (None,))
+        chains = states.State(data.tobytes())
+        _ = chains.fields  # damaged bytes raise ValueError here
+        return chains
     make = _STATES[counters["kind"]]
     table = dict(_TUNING)
     if make is states.StochasticState:  # NaN unless it is tracked
@@ -251,9 +280,6 @@ def state_of(header: dict[str, Any], arrays: Arrays) -> states.AnyState | None:
         parts: dict[str, Any] = dict.fromkeys(_PARTS)
         for part, counts in header["adaptation"].items():
             parts[part] = _PARTS[part](**_record(arrays, part, _PARTS[part], counts))
-        dual = parts["dual"]
-        if dual is not None and dual.settled > dual.count:
-            raise ValueError(f"{dual.settled} settled updates of {dual.count}")
         fields["adaptation"] = states.Adaptation(**parts)
     state: states.AnyState = make(**fields, target=target)
     return state

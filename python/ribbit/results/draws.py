@@ -118,7 +118,9 @@ class Draws:
             ("predictive", self.predictive, "predictive"),
             ("prediction", self.prediction, "num_draws"),
         ):
-            if value is not None and (isinstance(value, type) or not hasattr(value, member)):
+            # A member of the class needs no look at the object: a state would read its bytes.
+            known = hasattr(type(value), member) or hasattr(value, member)
+            if value is not None and (isinstance(value, type) or not known):
                 raise TypeError(
                     f"[{name}] {what} must be None or an object with {member}, got "
                     f"{checks.summary(value)}"
@@ -409,7 +411,10 @@ def _check_statistics(function: str, name: str, stats: Any, chains: int) -> None
     count = None
     for key, values in checks.mapping(function, name, stats).items():
         shape = getattr(values, "shape", None)
-        if not isinstance(shape, tuple) or host_dtype(values).kind not in "biuf":
+        dtype = values.dtype if type(values) is np.ndarray else None
+        if dtype is None and isinstance(shape, tuple):
+            dtype = host_dtype(values)
+        if dtype is None or dtype.kind not in "biuf" or shape is None:
             got = checks.summary(values)
             raise TypeError(f"[{function}] {name}[{key!r}] must be an array of numbers, got {got}")
         count = shape[1] if count is None and len(shape) == 2 else count

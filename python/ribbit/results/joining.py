@@ -20,7 +20,7 @@ from ribbit.results.draws import Draws
 from ribbit.results.lazy import join_arrays
 from ribbit.results.outcome import superchains_of
 from ribbit.results.prediction import Prediction
-from ribbit.results.state import AnyState
+from ribbit.results.state import AnyState, State
 
 __all__ = ["concatenate"]
 
@@ -287,6 +287,11 @@ def _state_of(part: Draws) -> AnyState:
 
 def _state(states: Sequence[Any]) -> Any:
     """Return the state of all chains: arrays end to end, what all share once."""
+    if isinstance(states[0], State):
+        try:
+            return State._merged(states)
+        except ValueError as error:
+            raise ValueError(str(error).replace("[State]", f"[{_NAME}]")) from None
     values = {
         field.name: _field(field.name, [getattr(state, field.name) for state in states])
         for field in dataclasses.fields(states[0])

@@ -74,7 +74,7 @@ class Moments:
 
     @staticmethod
     def of_sums(kind: str, count: int, sums: tuple[Array, ...], *, binary: bool) -> Moments:
-        """Wrap what :class:`ribbit.protocols.NativePredictive` returns for `count` draws."""
+        """Wrap the sums of `predictive_moments` for `count` draws."""
         moments = Moments(kind)
         moments.count, moments._binary = count, binary
         moments._first, moments._sum, moments._squares, extra = sums

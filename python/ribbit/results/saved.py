@@ -18,6 +18,7 @@ from ribbit.results.fits import DropoutFit, EnsembleFit, MeanField
 from ribbit.results.laplace import LaplaceFit
 from ribbit.results.prediction import Prediction
 from ribbit.results.running import RunningPrediction
+from ribbit.results.state import AnyState
 from ribbit.results.swag import SWAGFit
 
 if TYPE_CHECKING:
@@ -67,8 +68,9 @@ def draws_of(
     header: dict[str, Any], arrays: Arrays, predictive: Any, rows: Rows | None = None
 ) -> Draws:
     """Return the draws of a header and arrays; `rows`: of a folder, if it is one."""
+    state = archive.state_of(header, arrays)
     if rows is None:
-        rows = _rows_of(header, arrays, predictive)
+        rows = _rows_of(header, arrays, predictive, state)
     positions, stats = rows.draws
     seconds = header.get("seconds")
     if seconds is not None and not 0.0 <= _number("seconds", seconds) < 1e15:
@@ -77,7 +79,7 @@ def draws_of(
         positions=positions,
         stats=stats,
         complete=_complete(header) and rows.entire,
-        state=archive.state_of(header, arrays) if rows.entire else None,
+        state=state if rows.entire else None,
         settings=_settings(header, positions.shape[0]),
         predictive=predictive,
         prediction=_prediction(header, arrays, predictive, rows) if rows.entire else None,
@@ -88,17 +90,19 @@ def draws_of(
     )
 
 
-def _rows_of(header: dict[str, Any], arrays: Arrays, predictive: Any) -> Rows:
+def _rows_of(
+    header: dict[str, Any], arrays: Arrays, predictive: Any, state: AnyState | None
+) -> Rows:
     """Return the draws of a file, which has them among its arrays."""
     positions = arrays["positions"]
     check_arrays(arrays, _DRAWS)
     chains, draws, dim = positions.shape
     if predictive is not None and predictive.dim != dim:
         raise ValueError(f"positions {positions.shape} of a model of dim {predictive.dim}")
-    if header["state"] is not None:  # without the parameters that were integrated out
+    if state is not None:  # without the parameters that were integrated out
         part = whole("integrated", (header["predictive"] or {}).get("integrated", 0), below=dim)
-        state, shape = arrays["state/position"], (chains, dim - part)
-        check_array("state/position", state, positions.dtype.name, shape)
+        shape = (chains, dim - part)
+        check_array("state/position", state.position, positions.dtype.name, shape)
     # Draws that differ by their number alone share one position.
     repeated = whole("repeated", header.get("repeated", 0), below=2**32)
     if repeated and draws != 1:

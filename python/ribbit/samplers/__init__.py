@@ -2,6 +2,7 @@
 
 from ribbit._arrays.keywords import explain
 from ribbit.handle import RunHandle
+from ribbit.kernels import HMC, NUTS
 from ribbit.results.state import MicrocanonicalState, State, StochasticState
 from ribbit.sample import STARTS, Sampler
 from ribbit.samplers.fit.bbb import BBB
@@ -10,11 +11,7 @@ from ribbit.samplers.fit.ensemble_start import EnsembleStart
 from ribbit.samplers.fit.laplace import LaplaceApproximation
 from ribbit.samplers.fit.mc_dropout import MCDropout
 from ribbit.samplers.fit.swag import SWAG
-from ribbit.samplers.mcmc.hmc import HMC
-from ribbit.samplers.mcmc.leapfrog import Trajectory, leapfrog
 from ribbit.samplers.mcmc.mclmc import MCLMC
-from ribbit.samplers.mcmc.metropolis import metropolis
-from ribbit.samplers.mcmc.nuts import NUTS
 from ribbit.samplers.sgmcmc.baoab import BAOAB
 from ribbit.samplers.sgmcmc.sghmc import SGHMC
 from ribbit.samplers.sgmcmc.sgld import SGLD
@@ -39,9 +36,6 @@ __all__ = [
     "Sampler",
     "State",
     "StochasticState",
-    "Trajectory",
-    "leapfrog",
-    "metropolis",
 ]
 
 # Samplers run chains and know no fit; here the two meet.

@@ -41,7 +41,7 @@ __all__ = ["CHAINS", "FITS", "METHODS", "Plan", "dropped", "learns_scales", "run
 
 @dataclass(frozen=True)
 class Chains:
-    """A sampler, and what stands where nothing is given."""
+    """A sampler and its defaults."""
 
     sampler: Any
     options: dict[str, Any] = field(default_factory=dict)

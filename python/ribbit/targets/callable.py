@@ -12,7 +12,7 @@ import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._arrays.keywords import explain
-from ribbit._arrays.positions import check_made, host_position, host_trajectory
+from ribbit._arrays.positions import host_position
 from ribbit._arrays.random_numbers import normal_starts
 from ribbit._backends.cpu import pointer_density
 from ribbit.errors import DTypeError, ShapeError
@@ -130,23 +130,32 @@ class CallableDensity:
                 lp[chain], grad[chain] = value, slope
         return (lp[0], grad[0]) if single else (lp, grad)
 
-    def _returned(self, result: Any, shape: tuple[int, ...]) -> tuple[Array64, Array64]:
+    # It checks and copies positions and results, so that samplers need not.
+    value_and_grad.copies = True  # type: ignore[attr-defined]
+
+    def _returned(self, result: Any, shape: tuple[int, ...]) -> tuple[Any, Array64]:
         name = "CallableDensity"
         if not isinstance(result, tuple | list) or len(result) != 2:
             got = checks.summary(result)
             raise TypeError(f"[{name}] expected fn to return (lp, grad), got {got}")
-        parts: list[Array64] = []
-        for what, value, expected in (("lp", result[0], shape[:-1]), ("grad", result[1], shape)):
-            array = checks.numeric(name, f"{what} from fn", value)
-            if array.dtype.kind == "b":
-                raise DTypeError(f"[{name}] expected {what} from fn as numbers, got bool")
-            if array.shape != expected:
-                raise ShapeError(
-                    f"[{name}] expected {what} from fn of shape {expected}, "
-                    f"got {checks.summary(array)}"
-                )
-            parts.append(np.array(array, dtype=np.float64, order="C", copy=True))
-        return parts[0], parts[1]
+        return _copied("lp", result[0], shape[:-1]), _copied("grad", result[1], shape)
+
+
+def _copied(what: str, value: Any, shape: tuple[int, ...]) -> Any:
+    """Return a copy, in float64, of numbers that a function returned."""
+    if type(value) is np.ndarray and value.dtype == _FLOAT64 and value.shape == shape:
+        return value.copy()
+    if isinstance(value, float) and not shape:  # NumPy's float64 is one, too
+        return value
+    name = "CallableDensity"
+    array = checks.numeric(name, f"{what} from fn", value)
+    if array.dtype.kind == "b":
+        raise DTypeError(f"[{name}] expected {what} from fn as numbers, got bool")
+    if array.shape != shape:
+        raise ShapeError(
+            f"[{name}] expected {what} from fn of shape {shape}, got {checks.summary(array)}"
+        )
+    return np.array(array, dtype=np.float64, order="C", copy=True)
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -184,7 +193,6 @@ class PointerDensity:
     _native: Any = field(repr=False)
     dtype: ClassVar[np.dtype[Any]] = _FLOAT64
     array_namespace: ClassVar[ModuleType] = np
-    interruptible: ClassVar[bool] = True
     temperature: ClassVar[float] = 1.0
     shared_prior_sd: ClassVar[float | None] = None
     dropout_layers: ClassVar[tuple[str, ...]] = ()
@@ -238,45 +246,8 @@ class PointerDensity:
         lp, grad = self._native.value_and_grad(batch)
         return (lp[0], grad[0]) if single else (lp, grad)
 
-    def leapfrog(
-        self,
-        position: Array64,
-        momentum: Array64,
-        grad: Array64,
-        step_size: npt.ArrayLike,
-        num_steps: npt.ArrayLike,
-        *,
-        inverse_mass: Array64 | None = None,
-        made: npt.NDArray[np.int64] | None = None,
-        interrupt: Any = None,
-    ) -> tuple[Array64, Array64, Array64, Array64]:
-        """Run a leapfrog trajectory of every chain in native code; as `Posterior.leapfrog`.
-
-        The terms returned are (C, 1), the log density. A chain ends where that or its gradient is
-        not finite; `made` (C,) is filled with the steps that were made.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If shapes or dtypes do not fit, or a number of steps is below one.
-        ValueError
-            If the function returns a code other than 0.
-        """
-        name = "PointerDensity.leapfrog"
-        trajectory = host_trajectory(
-            name, position, momentum, grad, step_size, num_steps, inverse_mass, _FLOAT64, self.dim
-        )
-        check_made(name, made, trajectory[0].shape[0])
-        try:
-            position, momentum, lp, grad, counts = self._native.leapfrog(*trajectory, interrupt)
-        except (TypeError, ValueError) as error:
-            checks.blame(name, error, locals())
-            raise
-        if made is not None:
-            made[...] = counts
-        return position, momentum, lp[:, None], grad
-
-    leapfrog.counts_steps = True  # type: ignore[attr-defined]
+    # The method itself, so that chains of the core pass no method by that replaces or wraps it.
+    value_and_grad.in_core = value_and_grad  # type: ignore[attr-defined]
 
 
 def _function_address(name: str, function: Any) -> tuple[int, int]:

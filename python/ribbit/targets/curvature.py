@@ -27,7 +27,7 @@ __all__ = ["GaussNewton"]
 
 
 class GaussNewton:
-    """Base class of `Posterior`: its curvature; see `protocols.GaussNewtonDensity`."""
+    """Base class of `Posterior`: its curvature, for Laplace approximations in host memory."""
 
     model: Model
     likelihood: Likelihood

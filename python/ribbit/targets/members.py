@@ -8,7 +8,7 @@ __all__ = ["public"]
 
 _NAMES = (
     "advance advance_variational check_inputs compile complete drawn fingerprint flat gauss_newton "
-    "hamiltonian inputs interruptible isokinetic kind leapfrog masked network_predictive no_u_turn "
+    "inputs interruptible isokinetic kind leapfrog masked network_predictive "
     "noise_at noise_floor noise_scale noises normal_prior parameter_blocks parameter_groups "
     "precision_reference predictive predictive_moments prior_curvature prior_groups reduce "
     "rescaled residuals rows_per_chain shared_prior_sd subset subset_size term_names "

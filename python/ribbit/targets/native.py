@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
@@ -15,7 +14,7 @@ from ribbit._arrays import positions as positions_
 from ribbit._arrays.checks import FloatArray
 from ribbit._arrays.update_rules import RULES, check_moments
 from ribbit._backends.codes import ESTIMATORS, INTEGRATORS
-from ribbit.protocols import RowGroup, TransitionDraw, TreeDraw
+from ribbit.protocols import RowGroup
 from ribbit.targets.likelihoods import Array64
 from ribbit.targets.predictive import NetworkPredictive, check_addresses
 from ribbit.targets.spec import DensitySpec
@@ -76,11 +75,14 @@ class NativeSteps:
         npt.NDArray[np.int64],
         Array64,
     ]:
-        """Make stochastic-gradient steps of every chain natively; see `protocols.NativeSteps`."""
-        # On the CPU `kept` (C, K, P) is filled with the positions after the steps `keep` (K,) of
-        # the call, 0-based and ascending.
-        # On the CPU `kept` (C, K, P) is filled with the positions after the steps `keep` (K,) of
-        # the call, 0-based and ascending.
+        """Return position, moments, failed step (-1: none) and its largest |gradient| (C,)."""
+        # Step s of chain c uses batch s mod M of epoch s div M, with M = ceil(N / batch_size); its
+        # noise has the counter (seed, update noise, s, c, parameter). Batches are runs of the keyed
+        # permutation of ``core/permutation_hd.h``. step_size, noise: (n,), the factors of the sd.
+        # first, second (C, P): velocities or moments of the rule; "kinetic": velocities and scales,
+        # in epochs of 2 M steps, there and back. prior: weight of the log prior, 1 or 0.
+        # adapt_until: steps before this one move the preconditioner. On the CPU `kept` (C, K, P) is
+        # filled with the positions after the steps `keep` (K,) of the call, 0-based and ascending.
         function = "Posterior.advance"
         code = RULES[checks.choice(function, "rule", rule, RULES)]
         check_moments(function, rule, first, second)
@@ -196,6 +198,8 @@ class NativeDensity:
     ) -> tuple[FloatArray, FloatArray, Array64, FloatArray]:
         """Run a leapfrog trajectory of every chain in native code (Neal 2011, section 2.3).
 
+        Reversible: negate the final momentum and run again.
+
         Parameters
         ----------
         position, momentum, grad : numpy.ndarray
@@ -226,6 +230,19 @@ class NativeDensity:
         ------
         TypeError, ValueError
             If shapes or dtypes do not fit, or a number of steps is below one.
+
+        Examples
+        --------
+        >>> x = np.linspace(-1, 1, 20)[:, None]
+        >>> target = rb.Posterior(
+        ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+        ... )
+        >>> start = target.init(seed=0, chains=2)
+        >>> momentum = rb.random.normal((2, target.dim), seed=1).astype(target.dtype)
+        >>> q, p, terms, grad = target.leapfrog(start, momentum, None, 0.01, 10)
+        >>> back, *_ = target.leapfrog(q, -p, grad, 0.01, 10)
+        >>> bool(np.allclose(back, start, atol=1e-4))
+        True
         """
         xp = self.array_namespace
         if grad is None and xp is not np:
@@ -267,58 +284,11 @@ class NativeDensity:
             made[...] = counts[0] if counts else arrays[-1]
         return position, momentum, xp.stack(self._spec.temper(likelihood, prior), axis=-1), grad
 
-    # Read by the samplers: grad may be None, `made` is filled. On the method, so that one that
-    # replaces it is asked for no more than the protocol says.
-    leapfrog.evaluates_start = True  # type: ignore[attr-defined]
+    # Read by the samplers: `made` is filled. On the method, so that a method that replaces it is
+    # asked for no more than the protocol says.
     leapfrog.counts_steps = True  # type: ignore[attr-defined]
-    leapfrog.in_transitions = True  # type: ignore[attr-defined]
-    # The method itself, so that none that replaces or wraps it is passed by: `_leapfrog`.
-    leapfrog.in_runs = leapfrog  # type: ignore[attr-defined]
-
-    @property
-    def hamiltonian(self) -> Callable[..., TransitionDraw] | None:
-        """Transitions of Hamiltonian Monte Carlo in native code; None for data on a GPU."""
-        return self._hamiltonian if self.array_namespace is np else None
-
-    def _hamiltonian(
-        self,
-        position: FloatArray,
-        grad: FloatArray,
-        terms: Array64,
-        step_size: Array64,
-        num_steps: npt.NDArray[np.int64],
-        *,
-        inverse_mass: FloatArray | None = None,
-        seed: int,
-        step: int,
-        chains: npt.NDArray[np.uint32],
-        divergence_threshold: float,
-        interrupt: Any = None,
-    ) -> TransitionDraw:
-        """See `protocols.NativeTransition`, where the arguments are explained."""
-        try:
-            vectors = map(np.ascontiguousarray, (position, grad, terms, step_size, num_steps))
-            mass = None if inverse_mass is None else np.ascontiguousarray(inverse_mass)
-            q, terms, g, reals, made, flags = self._native.hamiltonian(
-                *vectors, mass, seed, step, chains, divergence_threshold, interrupt
-            )
-        except Exception as raised:
-            checks.blame("Posterior.hamiltonian", raised, locals())
-            raise
-        logdensity, energy, error, acceptance = reals
-        accepted, diverging = flags
-        return TransitionDraw(
-            q, g, terms, logdensity, energy, error, acceptance, made, accepted, diverging
-        )
-
-    # Read by the samplers: `_hamiltonian_run` makes many of these. The method itself, so that none
-    # that replaces or wraps it is passed by.
-    _hamiltonian.in_runs = _hamiltonian  # type: ignore[attr-defined]
-
-    def _hamiltonian_run(self, *vectors: Any, **options: Any) -> tuple[Any, ...]:
-        """Make many transitions in one call of `HMC._advance_several`; kept ones are completed."""
-        out: tuple[Any, ...] = self._native.hamiltonian_run(*vectors, **options)
-        return out
+    # The method itself, so that chains of the core pass no method by that replaces or wraps it.
+    leapfrog.in_core = leapfrog  # type: ignore[attr-defined]
 
     def isokinetic(
         self,
@@ -340,7 +310,14 @@ class NativeDensity:
         turns: bool = True,
         interrupt: Any = None,
     ) -> tuple[FloatArray, FloatArray, FloatArray, Array64, Array64, Array64]:
-        """Make steps of microcanonical dynamics natively; see `protocols.NativeIsokinetic`."""
+        """Return position, velocity, grad, terms, energy (C,) and errors (C, n) after the steps."""
+        # Formulas: ``core/isokinetic_hd.h``; the noise has the counter (seed, refresh, step, chain,
+        # parameter). decoherence_length (C,): infinity is no noise. scale (P,) or (C, P): whitened
+        # coordinates are position / scale. blocks (B, 3), as `parameter_blocks`, with mixing
+        # (C, M): symmetric matrices (inputs, inputs), flat and concatenated, that multiply them.
+        # turns: a step that is not finite is undone and turns the chain round, else it ends the
+        # chain. energy: gained by all kicks. errors: of each step, NaN if not finite, 0 after the
+        # last.
         function = "Posterior.isokinetic"
         code = INTEGRATORS[checks.choice(function, "integrator", integrator, INTEGRATORS)]
         try:
@@ -367,42 +344,6 @@ class NativeDensity:
             raise
         return out  # type: ignore[no-any-return]
 
-    @property
-    def no_u_turn(self) -> Callable[..., TreeDraw] | None:
-        """Transitions of the no-U-turn sampler in native code; None for data on a GPU."""
-        return self._no_u_turn if self.array_namespace is np else None
-
-    def _no_u_turn(
-        self,
-        position: FloatArray,
-        momentum: FloatArray,
-        grad: FloatArray,
-        terms: Array64,
-        step_size: Array64,
-        *,
-        inverse_mass: FloatArray | None = None,
-        seed: int,
-        step: int,
-        chains: npt.NDArray[np.uint32],
-        max_tree_depth: int,
-        divergence_threshold: float,
-        interrupt: Any = None,
-    ) -> TreeDraw:
-        """See `protocols.NativeTree`, where the arguments are explained."""
-        try:
-            vectors = map(np.ascontiguousarray, (position, momentum, grad, terms, step_size))
-            mass = None if inverse_mass is None else np.ascontiguousarray(inverse_mass)
-            q, terms, g, reals, counts = self._native.no_u_turn(
-                *vectors, mass, seed, step, chains, max_tree_depth, divergence_threshold, interrupt
-            )
-        except Exception as raised:
-            checks.blame("Posterior.no_u_turn", raised, locals())
-            raise
-        kinetic, error, acceptance = reals
-        num_steps, depth, diverging, at_max_depth = counts
-        flags = diverging.astype(bool), at_max_depth.astype(bool)
-        return TreeDraw(q, terms, g, kinetic, error, acceptance, num_steps, depth, *flags)
-
     def advance_variational(
         self,
         state: FloatArray,
@@ -419,7 +360,13 @@ class NativeDensity:
         epsilon: float,
         interrupt: Any = None,
     ) -> tuple[FloatArray, Array64, int, float]:
-        """Make steps of a mean-field Gaussian natively; see `protocols.VariationalDensity`."""
+        """Return state (6, P), records (3, n), failed step (-1: none), its largest |gradient|."""
+        # Adam on (mean, rho), with weights mean + softplus(rho) * eps: it climbs the mean, over
+        # `num_samples`, of the batch's log likelihood / (likelihood_temperature * temperature),
+        # plus kl_weight times (entropy of q + E[log prior] / temperature). state: mean, rho, first
+        # and second moment of mean, then of rho. closed: E[log prior] in closed form. records,
+        # before each step: the batch's log likelihood (not scaled), E[log q] and E[log prior], all
+        # untempered.
         function = "Posterior.advance_variational"
         name = checks.choice(function, "estimator", estimator, ESTIMATORS)
         decays = _pair(function, "decay", decay)

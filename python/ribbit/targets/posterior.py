@@ -202,9 +202,9 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
     >>> model = rb.mlp(1, (5,), 1, activation="tanh")
     >>> target = rb.Posterior(model, x, np.sin(3 * x), marginalize="last_layer", **options)
     >>> hmc = rb.HMC(target, step_size=0.05, num_leapfrog_steps=10)
-    >>> state, info = hmc.step(hmc.init(target.init(seed=1)))
-    >>> state.position.shape, target.full_dim
-    ((1, 11), 17)
+    >>> draws = hmc.sample(10, warmup=0, chains=2, progress=False)
+    >>> draws.state.position.shape, draws.positions.shape
+    ((2, 11), (2, 10, 17))
     """
 
     model: Model
@@ -521,12 +521,20 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
 
     @property
     def reduce(self) -> Callable[..., FloatArray] | None:
-        """See `protocols.Completes`; None if nothing is integrated out."""
+        """Function that leaves the layer that is integrated out off starts, else None."""
         return self._spec.reduce if isinstance(self._spec, IntegratedSpec) else None
+
+    def _widen(self, position: FloatArray) -> FloatArray:
+        """Return positions (C, P) of R parameters, with zeros for the last layer."""
+        spec = self._spec
+        assert isinstance(spec, IntegratedSpec)
+        layer = np.zeros((position.shape[0], spec.layer.mean.size), position.dtype)
+        parts = position[:, : spec.below], layer, position[:, spec.below :]
+        return np.concatenate(parts, axis=1)
 
     @property
     def complete(self) -> Callable[..., FloatArray] | None:
-        """See `protocols.Completes`; None if nothing is integrated out."""
+        """Function that draws the layer that is integrated out, else None."""
         return self._complete if isinstance(self._spec, IntegratedSpec) else None
 
     def _complete(
@@ -554,8 +562,8 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
             raise
         return whole[0] if single else whole
 
-    # Read by the samplers: `_hamiltonian_run` completes by itself. As on `_hamiltonian`.
-    _complete.in_runs = _complete  # type: ignore[attr-defined]
+    # Read by the samplers: chains of the core complete their draws.
+    _complete.in_core = _complete  # type: ignore[attr-defined]
 
     def subset(self, rows: npt.ArrayLike) -> Posterior:
         """Return the posterior of some of the rows.
@@ -693,7 +701,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
     def predictive_moments(
         self, positions: FloatArray, x: npt.ArrayLike
     ) -> tuple[tuple[Array64, ...], bool]:
-        """Return running sums over draws; see `protocols.NativePredictive`."""
+        """Return running sums over draws (C, D, P) in their order, and `PredictiveTerms.binary`."""
         return self._predictive.predictive_moments(positions, x)
 
     @property

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -108,49 +109,49 @@ class NetworkPredictive:
     # learned scales: draws are positions, of which these make weights
     scales: ScaleTable | None = field(default=None, repr=False)
 
-    @property
+    @functools.cached_property
     def dim(self) -> int:
         """Number of parameters P, "log_noise" and learned scales included."""
         count = 0 if self.scales is None else self.scales.count
         return self.model.dim + self.noises + count
 
-    @property
+    @functools.cached_property
     def noise_at(self) -> int:
         """Place of the first "log_noise" in a position, where the noise is learned."""
         return self.model.dim
 
-    @property
+    @functools.cached_property
     def noises(self) -> int:
         """How many numbers "log_noise" has."""
         return self.likelihood.noises(self.model.output_shape)
 
-    @property
+    @functools.cached_property
     def numbered(self) -> bool:
         """Whether a prediction depends on the numbers of its draw and row."""
         return self.draws is not None
 
-    @property
+    @functools.cached_property
     def precision(self) -> str:
         """How float32 products are computed on a device; see `Posterior`."""
         return str(self.description.get("precision", "float32"))
 
-    @property
+    @functools.cached_property
     def flat(self) -> bool:
         """Whether predictions of a single output are (N,), as its y was."""
         return bool(self.description.get("flat", False))
 
-    @property
+    @functools.cached_property
     def columns(self) -> tuple[str | int, ...] | None:
         """Names of the columns of the data, if it was a frame; see `Posterior`."""
         names = self.description.get("columns")
         return None if names is None else tuple(names)
 
-    @property
+    @functools.cached_property
     def kind(self) -> Kind:
         """One of "regression", "classification" and "count"."""
         return self.likelihood.kind
 
-    @property
+    @functools.cached_property
     def network(self) -> NetworkTable:
         """The network with the rates of its masks."""
         table = self.model.network
@@ -221,7 +222,10 @@ class NetworkPredictive:
     def predictive_moments(
         self, positions: FloatArray, x: npt.ArrayLike
     ) -> tuple[tuple[Array64, ...], bool]:
-        """Return running sums over all draws (C, D, P); see `protocols.NativePredictive`."""
+        """Return running sums over all draws (C, D, P), and `PredictiveTerms.binary`."""
+        # The sums: the first draw's means, or probabilities, v_0 (N, K); the sums of v_s - v_0 and
+        # of its square (N, K); the summed noise variances (N, K), or for classification the summed
+        # entropies (N,).
         shape = getattr(positions, "shape", ())
         if not isinstance(shape, tuple) or len(shape) != 3 or 0 in shape or shape[2] < self.dim:
             raise ShapeError(
@@ -299,7 +303,7 @@ class NetworkPredictive:
         check_addresses("predict", self.model, row + _num_rows(x))
         return self.draws.source(backend, positions[0, 0, :], row, self._scale_rows)
 
-    @property
+    @functools.cached_property
     def _scale_rows(self) -> Array64 | None:
         return None if self.scales is None else self.scales.rows
 

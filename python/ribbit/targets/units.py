@@ -121,7 +121,7 @@ class Units:
             )
 
     def moments(self, sums: tuple[Array64, ...]) -> tuple[Array64, ...]:
-        """Return running sums of `protocols.NativePredictive` in the user's units."""
+        """Return running sums of `predictive_moments` in the user's units."""
         if self.y_mean is None or self.y_scale is None:
             return sums
         first, total, squares, noise = sums

@@ -38,9 +38,10 @@ __all__ = ["ModuleDensity"]
 class ModuleDensity(Evaluation):
     """The posterior of any ``nn.Module``, run by ``functional_call`` and ``vmap`` over chains.
 
-    `posterior` returns it if Ribbit's layers do not cover a module. It implements
-    `ribbit.protocols.LogDensity`, `SplitLogDensity`, `NativeSteps` and `VariationalDensity`.
-    Positions are NumPy arrays; the module runs on the device of its parameters.
+    `posterior` returns it if Ribbit's layers do not cover a module. It has the
+    members of `ribbit.protocols.LogDensity`, `terms_and_grad`, `advance` and `advance_variational`.
+    Positions are NumPy arrays; the module runs on the device of its parameters. ``num_rows`` is the
+    number of data rows.
 
     Attributes
     ----------
@@ -53,7 +54,6 @@ class ModuleDensity(Evaluation):
     trained : numpy.ndarray
         The module's own weights (P,), for ``sample(init=target.trained)``.
     dtype : numpy dtype
-    num_rows : int
     batch_size : int or None
         Batch size of the DataLoader, for ``SGLD(target, batch_size=target.batch_size)``.
     native : bool

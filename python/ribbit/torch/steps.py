@@ -109,7 +109,7 @@ class TorchSteps:
         adapt_until: int,
         interrupt: Any = None,
     ) -> tuple[FloatArray, FloatArray | None, FloatArray | None, npt.NDArray[np.int64], Array64]:
-        """Make stochastic-gradient steps of every chain; see `protocols.NativeSteps`."""
+        """Make stochastic-gradient steps of every chain, as `NativeSteps.advance`."""
         name = f"{type(self).__name__}.advance"
         checks.choice(name, "rule", rule, RULES)
         position, _ = host_position(name, "position", position, self.dtype, self.dim)
@@ -194,7 +194,7 @@ class TorchSteps:
         epsilon: float,
         interrupt: Any = None,
     ) -> tuple[FloatArray, Array64, int, float]:
-        """Make steps of Adam on a mean-field Gaussian; see `protocols.VariationalDensity`."""
+        """Make steps on a mean-field Gaussian, as `NativeDensity.advance_variational`."""
         # Whole weight vectors are drawn (Blundell et al. 2015, section 3.2), the samples of a step
         # in one call.
         if not isinstance(estimator, str) or estimator != "reparam":

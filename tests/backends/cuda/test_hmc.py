@@ -69,10 +69,10 @@ def test_adaptation(device):
 
 def test_no_draw_waits_for_the_device(device):
     sampler = rb.HMC(pair(device)[1], step_size=0.02, num_leapfrog_steps=3, step_size_jitter=0.1)
-    state = sampler.init(sampler._density.target.init(chains=3))
-    state, _ = sampler.step(state)
+    chains = rb.Chains(sampler, chains=3, warmup=0)
+    chains.advance()
     with no_waits(device):
-        state, info = sampler.step(state, num_steps=4)
+        _, info = chains.advance(4)
     with pytest.raises(AssertionError, match="waited"), no_waits(device):  # the control
         info["lp"].get()
 
@@ -91,8 +91,8 @@ def test_groups_of_chains_change_nothing(device, monkeypatch):
         sampler = rb.HMC(target, step_size=[0.01, 0.02, 0.005, 0.03, 0.02], trajectory_length=0.1)
         draws = sampler.sample(4, warmup=0, init=arrays[0], seed=2)
         found.append(draws.positions.get())
-        options = {"inverse_mass_matrix": device.asarray(mass)}
-        end = rb.leapfrog(target, *arrays, 0.01, [4, 2, 9, 3, 4], **options)
+        options = {"inverse_mass": device.asarray(mass)}
+        end = target.leapfrog(*arrays, None, 0.01, [4, 2, 9, 3, 4], **options)
         ends.append(np.column_stack([a.get() for a in end]))
     for some in (found, ends):
         np.testing.assert_array_equal(some[0], some[1])
@@ -104,7 +104,7 @@ def test_memory_of_fewer_chains_goes_back(device, monkeypatch):
     monkeypatch.setattr(persistent, "fits", lambda *_: False)
     target = pair(device)[1]
     theta = target.init(0, chains=3)
-    rb.leapfrog(target, theta[:2, :], theta[1:, :], 1e-3, 2)
+    target.leapfrog(theta[:2, :], theta[1:, :], None, 1e-3, 2)
     program = weakref.ref(target._native._programs[0])
     gc.disable()
     try:
@@ -171,7 +171,7 @@ def test_values_and_terms(device):
     close(on_device.value_and_grad(given, rows)[1], host.value_and_grad(theta, rows)[1], rtol=1e-9)
     close(on_device.terms_and_grad(given)[0], host.terms_and_grad(theta)[0], rtol=1e-12)
     ends = [
-        rb.leapfrog(t, q, p, 0.01, [4, 2, 9], inverse_mass_matrix=m)
+        t.leapfrog(q, p, None, 0.01, [4, 2, 9], inverse_mass=m)
         for t, q, p, m in (
             (host, theta, theta[::-1].copy(), np.full(host.dim, 0.5)),
             (on_device, given, given[::-1], device.asarray(np.full(host.dim, 0.5))),
@@ -192,8 +192,8 @@ def test_libraries_are_not_mixed(device):
         target.value_and_grad(device.astype(theta, device.float32))
     with pytest.raises(ValueError, match="expected theta of shape"):
         target.value_and_grad(theta[:, :-1])
-    with pytest.raises(TypeError, match=f"position as {device.__name__} array"):
-        rb.HMC(target, num_leapfrog_steps=2).init(theta.get())
+    with pytest.raises(TypeError, match=f"init as {device.__name__} array"):
+        rb.Chains(rb.HMC(target, num_leapfrog_steps=2), theta.get())
 
 
 @pytest.mark.parametrize("place", [(0, 0), (59, 4)])

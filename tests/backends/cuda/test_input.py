@@ -13,7 +13,7 @@ import ribbit as rb
 from ribbit._arrays import checks
 from ribbit._arrays import namespace as namespace_module
 from ribbit._arrays.namespace import device_of, from_device, is_device_array
-from tests.support.rubbish import DIM, MODEL, ROWS, X, Y, target
+from tests.support.rubbish import MODEL, ROWS, X, Y, target
 
 GOOD = {"shape": (ROWS, 2), "typestr": "<f8", "data": (4096, False), "version": 3}
 
@@ -133,11 +133,6 @@ def test_diagnostics_of_arrays_that_are_not_cupys(device, rng):
     np.testing.assert_array_equal(rb.diagnostics.rhat(device.asarray(a)), rb.diagnostics.rhat(a))
     with pytest.raises(rb.errors.DTypeError, match=r"^\[rhat\] expected a .*pointer is null"):
         rb.diagnostics.rhat(Foreign(data=(0, False)))
-
-
-def test_what_takes_only_arrays_says_so():
-    with pytest.raises(TypeError, match="expected position as a NumPy or CuPy array, got list"):
-        rb.leapfrog(target(), [0.0] * DIM, [0.0] * DIM, 0.1, 1)
 
 
 @pytest.mark.parametrize("precision", ["mixed", "tf32"])

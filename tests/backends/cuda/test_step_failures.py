@@ -43,9 +43,9 @@ def test_a_failed_run_brings_its_last_finite_state(device):
     errors = []
     for target in pair(device, rb.mlp(4, (), 2)):
         sampler = rb.SGLD(target, step_size=3.0, batch_size=10)
-        state = sampler.init(target.init(seed=1, chains=2))
+        chains = rb.Chains(sampler, target.init(seed=1, chains=2), warmup=0)
         with pytest.raises(NonFiniteError, match="got others in chain") as caught:
-            sampler.step(state, num_steps=2000)
+            chains.advance(2000)
         errors.append(caught.value)
     host, on_device = errors
     assert on_device.step == host.step > 10

@@ -9,6 +9,7 @@ from ribbit._backends.cuda import density as cuda_density
 from ribbit.samplers.sgmcmc import stepper
 from tests.backends.cuda.steps_problem import pair
 from tests.support.cuda.waits import allowed, no_waits
+from tests.support.stepwise import started
 
 SAMPLERS = {
     "sgld": (rb.SGLD, {"step_size": 1e-3, "schedule": schedules.polynomial(0.4, offset=5.0)}),
@@ -59,15 +60,16 @@ def test_a_call_waits_once(device, monkeypatch):
 
     for make, options in SAMPLERS.values():
         sampler = make(pair(device)[1], batch_size=10, **{**options, "schedule": None})
-        state = sampler.init(sampler._density.target.init(chains=3), warmup=3)
+        start = sampler._density.target.init(chains=3)
+        state = started(sampler, start, warmup=3)
         for count in (1, 40):
-            state, _ = sampler.step(state, num_steps=count)  # compiles
+            state, _ = sampler._advance(state, count, None)  # compiles
             with monkeypatch.context() as patch:
                 for module in (cuda_density, stepper, density):
                     if hasattr(module, "to_host"):
                         patch.setattr(module, "to_host", seen)
                 with no_waits(device):
-                    state, _ = sampler.step(state, num_steps=count)
+                    state, _ = sampler._advance(state, count, None)
                 assert asked == [(3, 2)]
             asked.clear()
 

@@ -76,7 +76,7 @@ def _compiled(device):
 def ends(target, xp, arrays, steps, mass):
     q, p = (xp.asarray(a) for a in arrays)
     mass = None if mass is None else xp.asarray(mass)
-    found = rb.leapfrog(target, q, p, 0.003, steps, inverse_mass_matrix=mass)
+    found = target.leapfrog(q, p, None, 0.003, steps, inverse_mass=mass)
     return [a if xp is np else a.get() for a in found]
 
 

@@ -1,4 +1,4 @@
-// What ribbit.hpp adds: exceptions that come through, runs in parts, owners.
+// ribbit.hpp: exceptions that pass through the library, runs in parts, owners.
 
 #include <cmath>
 #include <cstdio>
@@ -38,14 +38,21 @@ int main() {
 
   // A standard normal, 4 chains: the mean of 12,000 squares is 1 within six standard errors of
   // twice as many as there are (false fail below 1e-6); half of the draws is the control.
-  auto options = ribbit::hmc_options();
-  options.seed = 3;
-  options.chains = 4;
-  options.draws = 1000;
-  options.step_size = 0.5;
-  options.num_steps = 3;
-  const auto whole = ribbit::hmc(target, options);
-  CHECK(whole.complete && whole.made == 1000 && whole.positions.size() == 12000);
+  using Chains = ribbit::Chains<double>;
+  auto run = ribbit::run_options();
+  run.seed = 3;
+  run.chains = 4;
+  run.warmup = 0;
+  const ribbit::Options options{{"step_size", 0.5}, {"num_leapfrog_steps", 3}};
+  const auto made = [&] {
+    auto chains = Chains::create(target, "hmc", options, run);
+    chains.start();
+    return chains;
+  };
+  auto chains = made();
+  const auto whole = chains.sample(1000);
+  CHECK(whole.draws == 1000 && whole.positions.size() == 12000);
+  CHECK(whole.statistics.at("n_steps").size() == 4000);
   double squares = 0, scaled = 0;
   for (const double q : whole.positions) {
     squares += q * q / 12000;
@@ -55,37 +62,53 @@ int main() {
   CHECK(std::abs(squares - 1) < bound);
   CHECK(std::abs(scaled - 1) > bound);
 
-  // Ended by the callback, by its exception, by an interrupt; then to the end.
-  const auto first =
-      ribbit::hmc(target, options, {}, [](const ribbit_progress& p) { return p.done == 10; });
-  CHECK(!first.complete && first.made == 10);
+  // Progress that ends a run, an exception of progress, an interrupt; then saved and loaded.
+  auto parts = made();
+  int calls = 0;
+  const auto ended = parts.sample(
+      100000, [&](const ribbit_summary& s) { return ++calls == 2 && s.step > 0 && s.chains == 4; });
+  CHECK(calls == 2 && ended.draws > 0 && ended.draws < 100000);
   CHECK(thrown<std::logic_error>([&] {
-          ribbit::hmc(target, options, {},
-                      [](const ribbit_progress&) -> bool { throw std::logic_error("stop"); });
+          parts.sample(10, [](const ribbit_summary&) -> bool { throw std::logic_error("stop"); });
         }) == "stop");
+  auto rest = made();
+  const auto first = rest.advance(10);
   ribbit::Interrupt interrupt;
   interrupt.set();
-  options.interrupt = interrupt.get();
-  CHECK(ribbit::hmc(target, options).made == 0);
+  const std::string before = rest.save();
+  CHECK(thrown<ribbit::Error>([&] { rest.advance(10, 1.0, &interrupt); }) ==
+        "[ribbit] interrupted");
+  CHECK(rest.save() == before);
   interrupt.clear();
-  options.first_step = 10;
-  options.draws = 990;
-  const auto rest = ribbit::hmc(target, options, first.last);
-  CHECK(rest.complete && rest.last == whole.last);
+  auto loaded = Chains::load(target, "hmc", before, options);
+  CHECK(loaded.chains() == 4);
+  const auto second = loaded.sample(990, {}, &interrupt);
+  CHECK(loaded.position() == chains.position());
+  for (std::size_t c = 0; c < 4; ++c) {
+    for (std::size_t i = 0; i < 3000; ++i) {
+      const double one = i < 30 ? first.positions[c * 30 + i] : second.positions[c * 2970 + i - 30];
+      CHECK(one == whole.positions[c * 3000 + i]);
+    }
+  }
+  CHECK(loaded.statistic("lp", 990).size() == 3960);
+  CHECK(thrown<ribbit::Error>([&] { loaded.statistic("nothing", 990); }) != "");
 
-  // Step sizes are found in warmup, and taken where a run goes on.
-  options.first_step = 0;
-  options.step_size = 0;
-  options.warmup = 50;
-  options.draws = 20;
-  const auto found = ribbit::hmc(target, options);
-  options.draws = 10;
-  auto half = ribbit::hmc(target, options);
-  CHECK(half.step_sizes == found.step_sizes && half.step_sizes[0] > 0.1);
-  options.first_step = 60;
-  options.warmup = 0;
-  options.step_sizes = half.step_sizes.data();
-  CHECK(ribbit::hmc(target, options, half.last).last == found.last);
+  // Step sizes that NUTS finds in warmup, which gives draws if it is saved.
+  run.warmup = 50;
+  run.save_warmup = 1;
+  auto trees = Chains::create(target, "nuts", {{"target_accept", 0.7}}, run);
+  trees.start(std::vector<double>(12, 0.1));
+  const auto all = trees.sample(60);
+  CHECK(all.statistics.at("step_size").back() > 0.1);
+  CHECK(all.draws == 60 && trees.summary().step == 60 && trees.summary().warming_up == 0);
+  CHECK(thrown<ribbit::Error>([&] { trees.start({1.0}); }) != "");
+  CHECK(thrown<ribbit::Error>([&] { Chains::load(target, "nuts", before); }) ==
+        "[ribbit_chains_load] expected chains of kernel 'nuts', got 'hmc'");
+  CHECK(thrown<ribbit::Error>([&] { Chains::create(target, "hmc", {{"step_size", "large"}}); }) !=
+        "");
+  // A function that throws in a call of chains.
+  auto far = Chains::create(target, "hmc", options);
+  CHECK(thrown<std::domain_error>([&] { far.start({101, 0, 0}); }) == "too far");
 
   // Errors of networks and posteriors.
   CHECK(thrown<ribbit::Error>([] {

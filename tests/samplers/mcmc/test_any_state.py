@@ -1,8 +1,6 @@
-"""A step from any state that a sampler made costs its own gradients and no other."""
+"""Chains that continue from a state of a known target cost their own gradients alone."""
 
-import dataclasses
 import gc
-import itertools
 import pickle
 import types
 
@@ -10,11 +8,13 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit.samplers.mcmc.hamiltonian import Evaluated
+from ribbit.samplers.mcmc.mclmc import Evaluated
+from tests.support.stepwise import started, stepped
+from tests.support.targets import Gaussian, same
 
 SAMPLERS = {
     "HMC": lambda target: rb.HMC(target, step_size=0.01, num_leapfrog_steps=3),
-    "NUTS": lambda target: rb.NUTS(target, step_size=0.01),
+    "NUTS": lambda target: rb.NUTS(target, step_size=0.01, max_tree_depth=3),
     "MCLMC": lambda target: rb.MCLMC(target, step_size=0.01, decoherence_length=0.3),
     "adjusted MCLMC": lambda target: rb.MCLMC(
         target, adjusted=True, step_size=0.01, decoherence_length=0.3
@@ -22,80 +22,33 @@ SAMPLERS = {
 }
 
 
-def posterior():
-    rng = np.random.default_rng(3)
-    x = rng.standard_normal((20, 2)).astype(np.float32)
-    y = rng.standard_normal((20, 1)).astype(np.float32)
-    return rb.Posterior(
-        rb.mlp(2, [4], 1, activation="tanh"),
-        x,
-        y,
-        prior=rb.Normal(1.0),
-        likelihood=rb.Gaussian(0.5),
-    )
-
-
-@pytest.fixture
-def evaluations(monkeypatch):
-    """Where the density was evaluated apart from the dynamics."""
-    seen = []
-
-    def counted(sampler):
-        density = sampler._density
-        plain = type(density).terms_and_grad
-
-        def evaluate(position, guard):
-            seen.append(np.array(position))
-            return plain(density, position, guard)
-
-        monkeypatch.setattr(density, "terms_and_grad", evaluate)
-        return sampler
-
-    return seen, counted
-
-
-def same(a, b):
-    return all(
-        np.array_equal(getattr(a, name), getattr(b, name)) for name in ("position", "grad", "terms")
-    )
-
-
+@pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_any_state(name, evaluations):
-    seen, counted = evaluations
-    target = posterior()
-    sampler = counted(SAMPLERS[name](target))
-    start = np.zeros((2, target.dim), np.float32)
-    states = [sampler.init(start, seed=1)]
-    for _ in range(3):
-        states.append(sampler.step(states[-1])[0])
-    other = sampler.init(start + 0.1, seed=2)
-    seen.clear()
-    for state, after in itertools.pairwise(states):
-        assert same(sampler.step(state)[0], after)
-    sampler.step(other)
-    assert seen == []  # from the last state, from older ones, and from another start
-
-    # Controls: those whose density is not known here.
-    elsewhere = counted(SAMPLERS[name](posterior()))
-    moved = dataclasses.replace(states[1], position=start + 0.2)
-    read = pickle.loads(pickle.dumps(states[1]))
-    for wanted, (by, state) in enumerate(
-        [(elsewhere, states[1]), (sampler, moved), (sampler, read)], start=1
-    ):
-        after = by.step(state)[0]
-        assert len(seen) == wanted
-        assert np.array_equal(seen[-1], state.position)
-    assert same(after, states[2])
-
-
-@pytest.mark.parametrize("name", SAMPLERS)
-def test_states_are_not_kept(name):
-    target = posterior()
+def test_gradients_of_chains_that_continue(name, known):
+    """MCLMC evaluates what it reads in any case."""
+    target = Gaussian([1.0, 2.0, 0.5])
+    if known:
+        target.fingerprint = {"data": "a"}
     sampler = SAMPLERS[name](target)
-    state = sampler.init(np.zeros((2, target.dim), np.float32), seed=1)
+    chains = rb.Chains(sampler, np.full((2, 3), 0.1), seed=1, warmup=0)
+    chains.advance(2)
+    saved, costs, positions = chains.save(), [], []
+    for load in (False, True):
+        before = target.calls
+        if load:
+            chains = rb.Chains.load(sampler, saved)
+        positions.append(chains.advance()[0])
+        costs.append(target.calls - before)
+    assert same(*positions)
+    assert costs[1] - costs[0] == (0 if known and "MCLMC" not in name else 1)
+
+
+def test_states_are_not_kept():
+    target = Gaussian([1.0, 2.0, 0.5])
+    sampler = SAMPLERS["MCLMC"](target)
+    state = started(sampler, np.zeros((2, target.dim)), seed=1)
     for _ in range(5):
-        state = sampler.step(state)[0]
+        state = stepped(sampler, state)[0]
     gc.collect()
     assert len(sampler._evaluated._known) == 1
     assert state in sampler._evaluated

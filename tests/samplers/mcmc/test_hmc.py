@@ -5,9 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from ribbit.samplers import HMC, leapfrog, metropolis
+import ribbit as rb
+from ribbit.density import Density
+from ribbit.lockstep.hmc import leapfrog
+from ribbit.samplers import HMC
 from tests.oracle import reference
-from tests.support.targets import SDS, START, Gaussian, Scripted, same
+from tests.support.targets import SDS, START, Gaussian, Scripted, same, state_of
 
 
 class Oracle:
@@ -103,44 +106,31 @@ def test_moments_of_a_gaussian():
 
 
 def test_python_trajectory_with_different_lengths_per_chain():
-    target = Gaussian(SDS)
+    target = Density(Gaussian(SDS), function="test")
     rng = np.random.default_rng(1)
     q, p = rng.normal(size=(2, 5, 3))
     steps, eps = np.array([3, 1, 7, 3, 2]), np.array([0.1, 0.2, 0.05, 0.3, 0.1])
-    mass = rng.uniform(0.5, 2.0, size=(5, 3))
-    together = leapfrog(target, q, p, eps, steps, inverse_mass_matrix=mass)
+    mass, grad = rng.uniform(0.5, 2.0, size=(5, 3)), target.terms_and_grad(q)[1]
+    together = leapfrog(target, q, p, grad, eps, steps, mass, None)
     for c in range(5):
-        alone = leapfrog(target, q[c], p[c], eps[c], int(steps[c]), inverse_mass_matrix=mass[c])
+        one = slice(c, c + 1)
+        alone = leapfrog(target, q[one], p[one], grad[one], eps[one], steps[one], mass[one], None)
         for a, b in zip(together, alone, strict=True):
-            assert same(a[c], b)
+            assert same(a[one], b)
         expected = reference.leapfrog(
             lambda x: -x / np.square(SDS), q[c], p[c], eps[c], steps[c], mass[c]
         )
-        np.testing.assert_allclose(together.position[c], expected[0], rtol=1e-12)
-        np.testing.assert_allclose(together.momentum[c], expected[1], rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(together[0][c], expected[0], rtol=1e-12)
+        np.testing.assert_allclose(together[1][c], expected[1], rtol=1e-12, atol=1e-14)
 
 
-def test_leapfrog_is_reversible():
-    target, rng = Gaussian(SDS), np.random.default_rng(2)
-    q, p = rng.normal(size=(2, 3))
-    end = leapfrog(target, q, p, 0.1, 50)
-    back = leapfrog(target, end.position, -end.momentum, 0.1, 50)
-    np.testing.assert_allclose(back.position, q, atol=1e-13)
-    assert end.logdensity.shape == ()
-    assert end.grad.shape == (3,)
-
-
-def test_metropolis_uses_the_uniforms_of_hmc():
-    draws = HMC(Gaussian(SDS), step_size=0.9, num_leapfrog_steps=4).sample(
-        20, init=START, seed=4, warmup=0
-    )
-    for step in range(20):
-        accepted, rate = metropolis(draws.stats["energy_error"][:, step], seed=4, step=step)
-        assert np.array_equal(accepted, draws.stats["accepted"][:, step])
-        assert np.array_equal(rate, draws.stats["acceptance_rate"][:, step])
-    accepted, rate = metropolis(np.array([np.nan, np.inf, -np.inf]))
-    assert not accepted.any()
-    assert not rate.any()
+def test_python_trajectory_is_reversible():
+    target, rng = Density(Gaussian(SDS), function="test"), np.random.default_rng(2)
+    q, p = rng.normal(size=(2, 1, 3))
+    options = np.array([0.1]), np.array([50]), None, None
+    end, turned, _, grad, _ = leapfrog(target, q, p, target.terms_and_grad(q)[1], *options)
+    back = leapfrog(target, end, -turned, grad, *options)[0]
+    np.testing.assert_allclose(back, q, atol=1e-13)
 
 
 # --- rejection -----------------------------------------------------------------------------------
@@ -160,18 +150,18 @@ def spoil(which, value):
 @pytest.mark.parametrize("which", ["position", "momentum", "terms", "gradient"])
 def test_a_proposal_that_is_not_finite_is_rejected(which, value, dtype):
     hmc = HMC(Scripted(4, spoil(which, value), dtype=dtype), step_size=0.1, num_leapfrog_steps=1)
-    before = hmc.init(np.full((3, 4), -0.125))
-    after, info = hmc.step(before)  # position -0.125 -> 0.125: energy error exactly 0
+    chains = rb.Chains(hmc, np.full((3, 4), -0.125), warmup=0)
+    before = state_of(chains)
+    _, stats = chains.advance()  # position -0.125 -> 0.125: energy error exactly 0
+    after, info = state_of(chains), {name: values[:, 0] for name, values in stats.items()}
     assert info["accepted"].tolist() == [True, False, True]
     assert info["diverging"].tolist() == [False, True, False]
     assert info["acceptance_rate"].tolist() == [1.0, 0.0, 1.0]
     assert info["energy_error"][1] == np.inf
     assert np.isfinite(info["energy"]).all()
-    for name in ("position", "logdensity", "grad", "terms"):
+    for name in ("position", "grad", "terms"):
         assert same(getattr(after, name)[1], getattr(before, name)[1])
-        assert name in ("logdensity", "terms") or not same(
-            getattr(after, name)[0], getattr(before, name)[0]
-        )
+        assert name == "terms" or not same(getattr(after, name)[0], getattr(before, name)[0])
 
 
 def test_divergence_threshold():
@@ -180,12 +170,14 @@ def test_divergence_threshold():
         terms[1] -= 1100.0
         return q, p, terms, g
 
-    hmc = HMC(Scripted(4, far), step_size=0.1, num_leapfrog_steps=1)
-    _, info = hmc.step(hmc.init(np.full((3, 4), -0.125)))
-    assert info["diverging"].tolist() == [False, True, False]
-    assert info["accepted"].tolist() == [False, False, True]
-    hmc = HMC(Scripted(4, far), step_size=0.1, num_leapfrog_steps=1, divergence_threshold=800.0)
-    assert hmc.step(hmc.init(np.full((3, 4), -0.125)))[1]["diverging"][0]
+    def diverging(**options):
+        hmc = HMC(Scripted(4, far), step_size=0.1, num_leapfrog_steps=1, **options)
+        stats = rb.Chains(hmc, np.full((3, 4), -0.125), warmup=0).advance()[1]
+        assert stats["accepted"][:, 0].tolist() == [False, False, True]
+        return stats["diverging"][:, 0].tolist()
+
+    assert diverging() == [False, True, False]
+    assert diverging(divergence_threshold=800.0)[0]
 
 
 # it diverges on purpose
@@ -213,7 +205,7 @@ def test_python_trajectory_stops_where_the_density_is_lost():
 # --- purity --------------------------------------------------------------------------------------
 
 
-def test_step_is_pure_and_nothing_is_aliased():
+def test_chains_continue_alone_and_nothing_is_aliased():
     class Recycling(Gaussian):
         """Returns the same buffers every time and spoils what it was given."""
 
@@ -227,26 +219,31 @@ def test_step_is_pure_and_nothing_is_aliased():
 
     start = START.copy()
     odd, plain = (
-        # Of one length for both chains: the buffers are those of both together.
+        # The same length for both chains: the buffers are for both together.
         HMC(t, step_size=0.5, num_leapfrog_steps=4, randomize_length=False)
         for t in (Recycling(SDS), Gaussian(SDS))
     )
-    state = odd.init(start)
-    kept = state.position.copy(), state.grad.copy(), state.terms.copy()
+    chains = rb.Chains(odd, start, warmup=0)
     start[:] = 7.0
-    first, _ = odd.step(state, num_steps=3)
-    again, _ = odd.step(state, num_steps=3)
-    expected, _ = plain.step(plain.init(START), num_steps=3)
-    assert same(first.position, again.position)
-    assert same(first.position, expected.position)
-    assert same(first.grad, expected.grad)
-    for array, old in zip((state.position, state.grad, state.terms), kept, strict=True):
-        assert same(array, old)
+    copies, saved = [chains.copy(), chains.copy()], chains.save()
+    expected = rb.Chains(plain, START, warmup=0)
+    wanted, _ = expected.advance(3)
+    for copy in copies:
+        positions, _ = copy.advance(3)
+        assert same(positions, wanted)
+        assert same(state_of(copy).grad, state_of(expected).grad)
+        kept = positions.copy()
+        copy.advance(3)
+        assert same(positions, kept)
+    assert chains.save() == saved
     with pytest.raises(AttributeError):
-        state.step = 3
+        state_of(chains).step = 3
+    with pytest.raises(ValueError, match="read-only"):
+        state_of(chains).position[0, 0] = 3
 
 
-def test_exceptions_of_the_target_come_through():
+@pytest.mark.parametrize("kind", [HMC, rb.NUTS])
+def test_exceptions_of_the_target_come_through(kind):
     error = ZeroDivisionError("mine")
 
     class Raises(Gaussian):
@@ -255,8 +252,9 @@ def test_exceptions_of_the_target_come_through():
                 raise error
             return super().value_and_grad(theta)
 
+    sampler = kind(Raises(SDS), step_size=0.1, inverse_mass_matrix=np.ones(3))
     with pytest.raises(ZeroDivisionError) as caught:
-        HMC(Raises(SDS), step_size=0.1, num_leapfrog_steps=3).sample(100, init=START)
+        sampler.sample(100, init=START, warmup=0)
     assert caught.value is error
     assert any(entry.name == "value_and_grad" for entry in caught.traceback)
 
@@ -294,5 +292,6 @@ def test_float32_results_are_converted():
             lp, grad = super().value_and_grad(theta)
             return lp.astype(np.float32), grad.astype(np.float32)
 
-    state = HMC(Mixed(SDS), step_size=0.1, num_leapfrog_steps=2).init(START)
-    assert state.logdensity.dtype == state.grad.dtype == np.float64
+    hmc = HMC(Mixed(SDS), step_size=0.1, num_leapfrog_steps=2)
+    state = state_of(rb.Chains(hmc, START, warmup=0))
+    assert state.terms.dtype == state.grad.dtype == np.float64

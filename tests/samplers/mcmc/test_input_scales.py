@@ -16,6 +16,7 @@ from ribbit.samplers.mcmc.isokinetic import Dynamics, Path
 from ribbit.targets.spec import blocks_of
 from tests.oracle import isokinetic_reference as reference
 from tests.oracle.reference import normal
+from tests.support.stepwise import started, stepped
 from tests.support.targets import Foreign, equal, posterior, same
 
 pytestmark = pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
@@ -387,9 +388,9 @@ def test_a_run_cut_in_warmup_is_the_same(warmup, dtype):
     sampler = inputs(posterior(dtype))
     whole = sampler.sample(4, warmup=warmup, thin=3, chains=2, seed=4, progress=False)
     q = sampler._density.target.init(seed=4, chains=2)
-    state = sampler.init(q, seed=4, warmup=warmup)
+    state = started(sampler, q, seed=4, warmup=warmup)
     for count in (1, 13, warmup // 2, warmup - warmup // 2 - 14, 3):
-        state, _ = sampler.step(state, num_steps=count)
+        state, _ = stepped(sampler, state, num_steps=count)
     assert same(state.position, whole.positions[:, 0])
     assert same(state.mixing, whole.state.mixing)
     assert isinstance(state, MicrocanonicalState)
@@ -407,9 +408,9 @@ def test_chains_do_not_depend_on_those_beside():
 def test_a_warmup_goes_on_from_a_file(done, tmp_path):
     sampler = inputs(posterior())
     whole = sampler.sample(6, warmup=300, thin=2, chains=2, seed=1, progress=False)
-    state = sampler.init(sampler._density.target.init(seed=1, chains=2), seed=1, warmup=300)
+    state = started(sampler, sampler._density.target.init(seed=1, chains=2), seed=1, warmup=300)
     if done:
-        state, _ = sampler.step(state, num_steps=done)
+        state, _ = stepped(sampler, state, num_steps=done)
     short = dataclasses.replace(
         sampler.sample(1, warmup=300, thin=2, chains=2, seed=1, progress=False), state=state
     )
@@ -417,7 +418,7 @@ def test_a_warmup_goes_on_from_a_file(done, tmp_path):
     loaded = rb.load(tmp_path / "draws.npz").state
     assert (loaded.adaptation.products is None) == (state.adaptation.products is None)
     left = 302 - done
-    assert same(sampler.step(loaded, num_steps=left)[0].position, whole.positions[:, 0])
+    assert same(stepped(sampler, loaded, num_steps=left)[0].position, whole.positions[:, 0])
 
 
 def test_states_of_other_scales_are_refused():
@@ -427,7 +428,7 @@ def test_states_of_other_scales_are_refused():
         with pytest.raises(ValueError, match="got one of other scales"):
             MCLMC(target, inverse_mass_matrix=mass).sample(2, resume=mixed, progress=False)
     both = {"step_size": 0.05, "decoherence_length": 0.5}
-    state, _ = MCLMC(target, **both).step(mixed)
+    state, _ = stepped(MCLMC(target, **both), mixed)
     assert state.mixing is None
     # One of scales for arrays alone keeps them after warmup.
     layers = MCLMC(target, inverse_mass_matrix="layers")
@@ -438,14 +439,14 @@ def test_states_of_other_scales_are_refused():
     with pytest.raises(
         ValueError, match=r"a state with matrices .* of the target's parameter_blocks"
     ):
-        inputs(target).step(other)
-    early = inputs(target).init(target.init(seed=1, chains=2), warmup=200)
-    early, _ = inputs(target).step(early, num_steps=20)
+        stepped(inputs(target), other)
+    early = started(inputs(target), target.init(seed=1, chains=2), warmup=200)
+    early, _ = stepped(inputs(target), early, num_steps=20)
     sums = early.adaptation.products
     sums = dataclasses.replace(sums, gradients=sums.gradients[:, 1:])
     adaptation = dataclasses.replace(early.adaptation, products=sums)
     with pytest.raises(ValueError, match="a state with matrices"):
-        inputs(target).step(dataclasses.replace(early, adaptation=adaptation))
+        stepped(inputs(target), dataclasses.replace(early, adaptation=adaptation))
 
 
 @pytest.mark.parametrize("done", [1, 595, 599, 650, 799, 900])
@@ -454,11 +455,11 @@ def test_a_warmup_begun_with_other_scales_goes_on(mass, done):
     """Sums of a window begin together; where none is renewed any more, scales stay."""
     target = posterior(np.float64)
     before = MCLMC(target, inverse_mass_matrix=mass)
-    state = before.init(target.init(seed=4, chains=2), seed=4, warmup=1000)
-    state, _ = before.step(state, num_steps=done)
+    state = started(before, target.init(seed=4, chains=2), seed=4, warmup=1000)
+    state, _ = stepped(before, state, num_steps=done)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        end, _ = inputs(target).step(state, num_steps=1000 - done + 5)
+        end, _ = stepped(inputs(target), state, num_steps=1000 - done + 5)
     assert np.isfinite(end.position).all()
     if done < 600:
         ones = InputScales(Density(target, function="test")).identity(2)
@@ -475,7 +476,7 @@ def test_states_with_matrices_keep_scales_where_step_and_length_are_given():
     mixed = inputs(posterior()).sample(2, warmup=200, chains=2, progress=False).state
     both = {"step_size": 0.05, "decoherence_length": 0.5}
     for mass in ("layers", "adapt"):
-        state, _ = MCLMC(posterior(), inverse_mass_matrix=mass, **both).step(mixed)
+        state, _ = stepped(MCLMC(posterior(), inverse_mass_matrix=mass, **both), mixed)
         assert state.mixing is None
         assert same(state.inverse_mass, mixed.inverse_mass)
 
@@ -489,7 +490,7 @@ def test_scales_that_do_not_commute_with_matrices_are_refused(change):
         mass = mass.copy()
         mass[1, 1] *= 1.5
     with pytest.raises(ValueError, match="same within each of the target's parameter_blocks"):
-        sampler.step(dataclasses.replace(mixed, inverse_mass=mass))
+        stepped(sampler, dataclasses.replace(mixed, inverse_mass=mass))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from ribbit.results.state import GradientSquares, Welford
 from ribbit.samplers import MCLMC
 from ribbit.samplers.mcmc.energy_tuning import OF_GRADIENTS, block_end
 from ribbit.samplers.mcmc.layer_scales import LayerScales
+from tests.support.stepwise import started, stepped
 from tests.support.targets import Gaussian, equal, posterior, same
 
 pytestmark = pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
@@ -95,7 +96,7 @@ def test_what_says_nothing_has_no_scale(bad):
 
 def test_a_chain_that_does_not_move_keeps_its_scales():
     sampler = MCLMC(Grouped(np.ones(3), [0, 2]))
-    state = sampler.init(np.zeros((2, 3)), warmup=400)
+    state = started(sampler, np.zeros((2, 3)), warmup=400)
     before = np.array([[4.0, 4.0, 9.0], [1.0, 1.0, 25.0]])
     state = dataclasses.replace(state, inverse_mass=before)
     still = Welford.start(np, (2, 3)).update(np, np.ones((2, 3))).update(np, np.ones((2, 3)))
@@ -184,13 +185,13 @@ def test_a_run_cut_in_warmup_is_the_same(adjusted, dtype):
     )
     for cut in cuts:
         sampler = MCLMC(target, adjusted=adjusted, inverse_mass_matrix="layers")
-        state = sampler.init(target.init(seed=5, chains=3), seed=5, warmup=warmup)
-        state, _ = sampler.step(state, num_steps=cut)
+        state = started(sampler, target.init(seed=5, chains=3), seed=5, warmup=warmup)
+        state, _ = stepped(sampler, state, num_steps=cut)
         assert state.adaptation.gradients is not None
-        state, _ = sampler.step(state, num_steps=warmup - cut)
+        state, _ = stepped(sampler, state, num_steps=warmup - cut)
         assert state.adaptation is None
         assert same(state.inverse_mass, whole.state.inverse_mass)
-        state, _ = sampler.step(state, num_steps=6)
+        state, _ = stepped(sampler, state, num_steps=6)
         assert same(state.position, whole.state.position)
     # chains alone
     for chain in range(3):
@@ -217,8 +218,8 @@ def test_a_warmup_goes_on_from_a_file(adjusted, tmp_path):
     sampler = MCLMC(posterior(), adjusted=adjusted, inverse_mass_matrix="layers")
     options = {"warmup": 20_000 if not adjusted else 200, "seed": 5, "progress": False}
     start = posterior().init(seed=5, chains=3)
-    state = sampler.init(start, seed=5, warmup=options["warmup"])
-    state, _ = sampler.step(state, num_steps=5_000 if not adjusted else 30)
+    state = started(sampler, start, seed=5, warmup=options["warmup"])
+    state, _ = stepped(sampler, state, num_steps=5_000 if not adjusted else 30)
     with pytest.warns(RibbitWarning, match="max_seconds"):
         first = sampler.sample(4, resume=state, max_seconds=1e-9, progress=False)
     assert first.state.adaptation.gradients.count > 0
@@ -251,10 +252,10 @@ def test_a_step_or_length_of_other_scales_is_refused():
 
 def test_sums_of_another_network_are_refused():
     sampler = MCLMC(posterior())
-    state = sampler.init(posterior().init(seed=1, chains=2), warmup=400)
+    state = started(sampler, posterior().init(seed=1, chains=2), warmup=400)
     other = dataclasses.replace(state.adaptation, gradients=GradientSquares(np.ones((2, 3)), 1))
     with pytest.raises(ValueError, match=r"\[MCLMC\] expected sums of squared gradients \(2, "):
-        sampler.step(dataclasses.replace(state, adaptation=other))
+        stepped(sampler, dataclasses.replace(state, adaptation=other))
 
 
 @pytest.mark.parametrize("warmup", [100, 500, 4097])

@@ -55,7 +55,7 @@ def slow_trajectory(target, position, momentum, step_size, num_steps):
 
 @pytest.mark.parametrize("units", [9, 700])
 def test_a_lost_trajectory_would_have_been_rejected(units):
-    """The oracle makes all steps: where the core stops early the oracle ends without a number."""
+    """The oracle makes all steps: if the core stops early, the oracle ends without a number."""
     target = steep(units)
     q = target.init(seed=1, chains=6)
     p = np.random.default_rng(2).normal(size=q.shape).astype(q.dtype)
@@ -84,7 +84,7 @@ def test_a_lost_trajectory_would_have_been_rejected(units):
 
 @pytest.mark.parametrize("units", [50, 500])
 def test_steps_made_and_bits_do_not_depend_on_threads(units):
-    """Of four shards, and so large that calls use several threads."""
+    """Four partitions of the rows, so large that calls use several threads."""
     target, found = steep(units, rows=1100), []
     threads = _core.num_threads()
     try:
@@ -103,7 +103,7 @@ def test_steps_made_and_bits_do_not_depend_on_threads(units):
 
 
 def test_nothing_changes_but_the_work():
-    """Of the same run with targets that make all steps, all is the same but "n_steps"."""
+    """Targets that make all steps give the same run, except for "n_steps"."""
 
     class AllSteps:
         """The posterior, whose trajectories are cut at every step: none can end early."""
@@ -179,7 +179,8 @@ def test_pointers_and_callables_stop_at_the_same_step():
     found = []
     for target in (pointer, plain):
         hmc = rb.HMC(target, step_size=step_size, num_leapfrog_steps=25, randomize_length=False)
-        found.append(hmc.step(hmc.init(start, seed=5))[1])
+        stats = rb.Chains(hmc, start, seed=5, warmup=0).advance()[1]
+        found.append({name: values[:, 0] for name, values in stats.items()})
     assert np.array_equal(found[0]["n_steps"], found[1]["n_steps"])
     assert np.array_equal(found[0]["accepted"], found[1]["accepted"])
     lost = found[0]["diverging"]

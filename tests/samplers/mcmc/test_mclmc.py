@@ -5,10 +5,12 @@ import pytest
 
 import ribbit as rb
 from ribbit import _core
-from ribbit.results.state import MicrocanonicalState
+from ribbit.results.state import MicrocanonicalState, State
 from ribbit.samplers import MCLMC
 from tests.oracle import isokinetic_reference as reference
 from tests.oracle.reference import ACCEPT, JITTER, normal, words
+from tests.support.chain_states import fields
+from tests.support.stepwise import started, stepped
 from tests.support.targets import SDS, START, Foreign, Gaussian, equal, posterior, same
 
 # what is compared here are bits and figures of short runs, whose draws have not converged
@@ -262,9 +264,9 @@ def test_nothing_but_seed_chain_and_step_decides(name, make, tmp_path):
     # step by step, warmup too; and cut in warmup, where a block has not ended
     kept = sampler.sample(8, init=start, seed=5, save_warmup=True, **how)
     equal(whole, kept)
-    state = sampler.init(start, seed=5, warmup=how["warmup"])
+    state = started(sampler, start, seed=5, warmup=how["warmup"])
     for count in (1, 4, 6, 8):
-        state, _ = sampler.step(state, num_steps=count)
+        state, _ = stepped(sampler, state, num_steps=count)
     assert same(state.position, kept.warmup_positions[:, 18])
     equal(whole, sampler.sample(8, resume=state, thin=how["thin"]))
 
@@ -348,19 +350,19 @@ def test_states_of_the_other_form_are_refused():
     target = Gaussian(SDS)
     one, other = MCLMC(target, **FIXED), MCLMC(target, adjusted=True, **FIXED)
     with pytest.raises(ValueError, match=r"\[MCLMC.step\] expected a state .* adjusted=True, got"):
-        other.step(one.init(START))
+        stepped(other, started(one, START))
     with pytest.raises(ValueError, match="adjusted=False, got"):
-        one.step(other.init(START))
+        stepped(one, started(other, START))
     with pytest.raises(TypeError, match="expected a MicrocanonicalState, got"):
-        one.step(rb.HMC(target, step_size=0.1, num_leapfrog_steps=1).init(START))
+        stepped(one, State._of(fields()))
 
 
 def test_step_is_pure():
     sampler = MCLMC(posterior())
-    state = sampler.init(start_of(posterior()), warmup=100)
+    state = started(sampler, start_of(posterior()), warmup=100)
     copies = {n: np.array(getattr(state, n)) for n in ("position", "velocity", "grad", "terms")}
-    first, _ = sampler.step(state, num_steps=30)
-    second, _ = sampler.step(state, num_steps=30)
+    first, _ = stepped(sampler, state, num_steps=30)
+    second, _ = stepped(sampler, state, num_steps=30)
     assert isinstance(first, MicrocanonicalState)
     for name, copy in copies.items():
         assert same(getattr(state, name), copy)

@@ -8,6 +8,7 @@ import pytest
 import ribbit as rb
 from ribbit.samplers import MCLMC
 from ribbit.samplers.mcmc.energy_tuning import block_end
+from tests.support.stepwise import started
 from tests.support.targets import SDS, Gaussian, posterior
 
 pytestmark = pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
@@ -120,7 +121,7 @@ def test_a_step_that_is_too_long_shrinks():
 
 def test_energy_errors_whose_squares_are_infinite_count_for_nothing():
     sampler = MCLMC(Gaussian(np.ones(3)))
-    state = sampler.init(np.zeros((2, 3)), warmup=2000)
+    state = started(sampler, np.zeros((2, 3)), warmup=2000)
     usual = np.array([[0.3, -0.2, 0.1]] * 2)
     far = usual.copy()
     far[1, 1] = 1e200

@@ -8,6 +8,7 @@ import pytest
 
 import ribbit as rb
 from ribbit.samplers import MCLMC
+from tests.support.stepwise import stepped
 from tests.support.targets import Gaussian, posterior
 
 pytestmark = pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
@@ -25,7 +26,7 @@ def ways(sampler, state, share, every, parts):
     state = dataclasses.replace(state, step_size=state.step_size * share)
     found = []
     for step in range(parts * every):
-        state, _ = sampler.step(state)
+        state, _ = stepped(sampler, state)
         if step >= parts // 2 * every and (step + 1) % every == 0:
             found.append(state.terms)
     return np.stack(found, axis=1)

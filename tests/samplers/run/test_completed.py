@@ -67,8 +67,8 @@ def test_starts_of_both_sizes():
     whole = target.joint.init(1, 2)
     one = hmc.sample(3, init=whole, **RUN)
     assert same(one.positions, hmc.sample(3, init=target.init(1, 2), **RUN).positions)
-    state = hmc.init(whole[0])
-    assert state.position.shape == (1, target.dim)
+    alone = hmc.sample(1, init=whole[0], chains=1, **RUN)
+    assert alone.state.position.shape == (1, target.dim)
     last = hmc.sample(3, init=one.positions[:, -1], **RUN)
     assert np.all(np.isfinite(last.positions))
 
@@ -85,7 +85,8 @@ def test_rejected_draws_have_a_last_layer_of_their_own():
 
 def test_a_state_of_the_ordinary_posterior_is_refused():
     target, _ = made()
-    state = rb.HMC(target.joint, step_size=0.01, num_leapfrog_steps=2).init(target.joint.init())
+    whole = rb.HMC(target.joint, step_size=0.01, num_leapfrog_steps=2)
+    state = whole.sample(1, warmup=0, chains=1, progress=False).state
     with pytest.raises(ValueError, match="expected a state of dim 21, got 27"):
         SAMPLERS["HMC"](target).sample(2, resume=state, progress=False)
 
@@ -103,8 +104,8 @@ def test_samplers_with_nothing_set_move_the_marginal(make):
     first = sampler.sample(2, **options)
     rest = make(target).sample(4, resume=first, progress=False)
     assert same(np.concatenate([first.positions, rest.positions], axis=1), draws.positions)
-    state, _ = sampler.step(first.state, num_steps=4)
-    assert same(state.position, draws.state.position)
+    chains = rb.Chains.load(sampler, bytes(first.state))
+    assert same(chains.advance(4)[0], draws.positions[:, 2:])
     fit = sampler.sample(2, init=target.init(1, 2), **options)
     assert fit.state.position.shape == (2, 21)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit.samplers import State
 
 THIN, DRAWS, CHAINS = 5, 30, 2
 
@@ -76,9 +77,9 @@ def expected(name):
 
 def test_a_run_that_is_not_thinned_keeps_no_count():
     """Else the first draw of a later thinned run would count transitions of earlier draws."""
-    state = dataclasses.replace(run("HMC", 1).state, divergences=np.array([3, 3]))
-    draws = OWN["HMC"]().sample(THIN, resume=state, thin=1, progress=False)
-    assert draws.state.divergences is None
+    fields = run("HMC", 1).state.fields | {"divergences": np.array([[3], [3]])}
+    draws = OWN["HMC"]().sample(THIN, resume=State._of(fields), thin=1, progress=False)
+    assert not draws.state.divergences.any()
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -99,8 +100,7 @@ def test_workers_count_them_too(name):
     np.testing.assert_array_equal(draws.stats["divergences"], expected(name))
 
 
-# native runs of HMC end with a draw
-@pytest.mark.parametrize("name", [name for name in OWN if name != "HMC of a network"])
+@pytest.mark.parametrize("name", [name for name in OWN if "MCLMC" in name])
 @pytest.mark.parametrize("saved", [False, True])
 def test_a_run_that_ends_between_draws_and_goes_on(name, saved, tmp_path):
     counts, sampler, left = expected(name), OWN[name](), THIN * DRAWS // 2 + 3
@@ -125,6 +125,21 @@ def test_a_run_that_ends_between_draws_and_goes_on(name, saved, tmp_path):
     rest = OWN[name]().sample(DRAWS - len(first), thin=THIN, resume=first, progress=False)
     found = np.concatenate([first.stats["divergences"], rest.stats["divergences"]], axis=1)
     np.testing.assert_array_equal(found, counts)
+
+
+@pytest.mark.parametrize("name", [name for name in OWN if "MCLMC" not in name])
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_state_between_draws_says_how_many_came_before(name, saved, tmp_path):
+    left = THIN * DRAWS // 2 + 3
+    first = run(name, left, thin=1)
+    before = first.stats["diverging"][:, -3:].sum(axis=1, keepdims=True)
+    state = State._of(first.state.fields | {"divergences": before})
+    first = dataclasses.replace(first, state=state)
+    if saved:
+        first.save(tmp_path / "draws")
+        first = rb.load(tmp_path / "draws")
+    rest = OWN[name]().sample(DRAWS // 2, thin=THIN, resume=first, progress=False)
+    np.testing.assert_array_equal(rest.stats["divergences"], expected(name)[:, -DRAWS // 2 :])
 
 
 @pytest.mark.parametrize("name", ["HMC", "NUTS", "HMC of a network"])

@@ -17,6 +17,7 @@ import pytest
 import ribbit as rb
 from ribbit import executor as workers
 from ribbit._arrays.threads import num_threads
+from ribbit.chains import NativeChains
 from tests.support.executors import Here, Mortal
 
 pytestmark = pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")  # short runs
@@ -114,8 +115,10 @@ def test_a_run_until_the_chains_agree_ends_after_the_same_draw():
 def test_a_chain_that_is_changed_on_the_way_is_noticed():
     def tampering(work, task):
         made = work(task)
-        made.state.position[0, 0] = np.nextafter(made.state.position[0, 0], np.inf)
-        return made
+        position = made.state.position.copy()
+        position[0, 0] = np.nextafter(position[0, 0], np.inf)
+        state = rb.samplers.State._of(made.state.fields | {"position": position})
+        return dataclasses.replace(made, state=state)
 
     make, options, call = RUNS["hmc"]
     sampler = make(target(), **options)
@@ -144,7 +147,7 @@ def test_states_may_come_as_arrays_that_are_read_only():
                 getattr(state, name).flags.writeable = False
         return work(dataclasses.replace(task, state=state))
 
-    for name in ("hmc", "mclmc", "baoab"):
+    for name in ("mclmc", "baoab"):  # the arrays of HMC are read-only anyway
         make, options, call = RUNS[name]
         sampler = make(target(), **options)
         assert equal(sampler.sample(**call), sampler.sample(**call, executor=Here(frozen)))
@@ -379,15 +382,16 @@ def test_all_groups_make_tasks_to_the_same_steps_and_none_beyond_a_look():
 
 
 @pytest.mark.parametrize("begins", ["workers", "process"])
-def test_a_folder_begun_with_workers_resumes_without_and_the_other_way_round(tmp_path, begins):
+def test_a_folder_begun_with_workers_resumes_without_and_the_other_way_round(
+    tmp_path, monkeypatch, begins
+):
     call = {"num_draws": 12, "warmup": 20, "chains": 3, "thin": 3, "seed": 4}
-    breaks, sampler = (rb.NUTS(target(), step_size=0.05) for _ in range(2))
-    advance = breaks._advance
+    sampler, advance = rb.NUTS(target(), step_size=0.05), NativeChains.advance
 
-    def failing(state, num_steps, guard):
-        if state.step == 40:
+    def failing(self, most, *rest):
+        if self.step >= 40:
             raise RuntimeError("the power is gone")
-        return advance(state, num_steps, guard)
+        return advance(self, min(most, 2), *rest)
 
     def lost(work, task):
         if task.end > 40:
@@ -395,11 +399,12 @@ def test_a_folder_begun_with_workers_resumes_without_and_the_other_way_round(tmp
         return slow(work, task)
 
     first, then = {"executor": Here(lost)}, {}
-    if begins == "process":
-        breaks._advance = failing
-        first, then = {}, {"executor": Here()}
-    with pytest.raises(RuntimeError, match="the power is gone") as caught:
-        breaks.sample(**call, **first, store=tmp_path / "run")
+    with monkeypatch.context() as patch:
+        if begins == "process":
+            first, then = {}, {"executor": Here()}
+            patch.setattr(NativeChains, "advance", failing)
+        with pytest.raises(RuntimeError, match="the power is gone") as caught:
+            sampler.sample(**call, **first, store=tmp_path / "run")
     assert 0 < len(caught.value.draws) < 12
     assert equal(sampler.sample(**call), sampler.sample(**call, **then, store=tmp_path / "run"))
 

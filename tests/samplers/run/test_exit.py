@@ -29,7 +29,7 @@ runs = {
     "sgld": lambda: sgld.sample(500, warmup=0, thin=5, chains=2, progress=False),
     "bbb": lambda: rb.BBB(target, batch_size=200).fit(5, progress=False),
     "predictions": lambda: draws.predict(x).mean,
-    "weights": lambda: rb.leapfrog(target, start, start, 1e-6, 2),
+    "weights": lambda: target.leapfrog(start, start, None, 1e-6, 2),
 }
 draws = sgld.sample(200, warmup=2, chains=2, progress=False)
 start = draws.positions[:, -1]

@@ -89,5 +89,5 @@ def test_draws_do_not_depend_on_it(monkeypatch):
     hmc, how = rb.HMC(target), {"warmup": 36, "seed": 1, "progress": False}
     with pytest.warns(NoiseWarning, match="expected data with noise"):
         told = hmc.sample(2, **how)
-    monkeypatch.setattr(rb.HMC, "_settled", lambda self, warmup: None)
+    monkeypatch.setattr(rb.HMC, "_settled", lambda *_: None)
     assert hmc.sample(2, **how).positions.tobytes() == told.positions.tobytes()

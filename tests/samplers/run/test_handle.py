@@ -150,6 +150,8 @@ def test_stop_is_ctrl_c_without_a_warning():
     sampler = hmc()
     run = long(sampler, chains=2)
     assert run.running
+    while "chains" not in run.progress:  # before the first refresh
+        time.sleep(0.01)
     assert repr(run).startswith("RunHandle(HMC: sampling ")
     begun = time.perf_counter()
     with warnings.catch_warnings():

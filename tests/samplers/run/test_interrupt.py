@@ -15,7 +15,7 @@ from ribbit.density import Density
 from ribbit.errors import RibbitWarning
 from ribbit.sample import Run
 from ribbit.samplers import HMC, MCLMC
-from tests.support.targets import OPTIONS, Gaussian, Line, equal, posterior, same
+from tests.support.targets import OPTIONS, Gaussian, Line, equal, posterior, same, state_of
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 
@@ -109,8 +109,8 @@ def test_inside_native_steps_of_mclmc():
     draws = interrupted(lambda: mclmc.sample(10, chains=2, thin=10**6, progress=False, warmup=0))
     step = draws.state.step
     assert 0 < step < 10**6
-    start = mclmc.init(mclmc._density.target.init(0, 2))
-    assert same(mclmc.step(start, num_steps=step)[0].position, draws.state.position)
+    again = mclmc.sample(1, chains=2, thin=step, progress=False, warmup=0)
+    assert same(again.state.position, draws.state.position)
 
 
 def test_between_python_steps_of_mclmc():
@@ -118,8 +118,9 @@ def test_between_python_steps_of_mclmc():
     draws = interrupted(lambda: mclmc.sample(1, init=START, progress=False, warmup=10**6, chains=2))
     step = draws.state.step
     assert 0 < step < 10**6
-    start = mclmc.init(START, warmup=10**6)
-    again, _ = mclmc.step(start, num_steps=step)
+    chains = rb.Chains(mclmc, START, warmup=10**6)
+    chains.advance(step)
+    again = chains._chains.state
     assert same(again.position, draws.state.position)
     assert same(again.step_size, draws.state.step_size)
 
@@ -166,11 +167,10 @@ def test_in_warmup_then_resume():
     step = draws.state.step
     assert 0 < step < 20_000
     assert len(draws) == 0
-    state, _ = hmc.step(
-        hmc.init(hmc._density.target.init(1, 2), seed=1, warmup=20_000), num_steps=step
-    )
-    assert same(state.position, draws.state.position)
-    assert same(state.step_size, draws.state.step_size)
+    chains = rb.Chains(hmc, chains=2, seed=1, warmup=20_000)
+    chains.advance(step)
+    assert same(chains.position, draws.state.position)
+    assert same(state_of(chains).step_size, draws.state.step_size)
 
 
 def test_a_callable_that_swallows_keyboard_interrupt():
@@ -204,11 +204,11 @@ def test_just_before_code_that_does_not_poll(monkeypatch):
             calls.append(1)
             return super().value_and_grad(theta)
 
-    def pressed(self, *given, init=HMC._init, **named):
+    def pressed(self, *given, make=HMC._chains, **named):
         os.kill(os.getpid(), signal.SIGINT)
-        return init(self, *given, **named)
+        return make(self, *given, **named)
 
-    monkeypatch.setattr(HMC, "_init", pressed)
+    monkeypatch.setattr(HMC, "_chains", pressed)
     hmc = HMC(Counts([1.0, 1.0, 1.0]), step_size=0.1, num_leapfrog_steps=2)
     before = len(calls)
     with pytest.raises(KeyboardInterrupt):

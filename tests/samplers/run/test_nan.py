@@ -95,10 +95,11 @@ def test_native_steps_say_nan(sampler, value, largest, dtype):
         rb.mlp(1, (), 1), x, x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3), dtype=dtype
     )
     run = STOCHASTIC[sampler](target)
-    state = run.init(np.zeros(target.dim))
+    call = {"thin": 1, "progress": False}
+    state = run.sample(1, warmup=0, init=np.zeros(target.dim), **call).state
     lost = dataclasses.replace(state, position=np.full_like(state.position, value))
     with pytest.raises(NonFiniteError, match=rf"\|gradient\| {largest}: .*use a smaller step size"):
-        run.step(lost)
+        run.sample(1, resume=lost, **call)
 
 
 def test_a_fit_in_native_code_says_nan():

@@ -45,8 +45,8 @@ def test_stochastic_steps_are_the_oracles(case, path, name):
     start = np.stack([made.theta, 0.9 * made.theta])
     for batch in (33, None):
         sampler = make(density, batch_size=batch, **options)
-        state = sampler.init(start, seed=SEED, chains=[0, 9], warmup=6)
-        draws = sampler.sample(4, resume=state, save_warmup=True, progress=False)
+        call = {"init": start, "seed": SEED, "chains": [0, 9], "warmup": 6, "thin": 1}
+        draws = sampler.sample(4, save_warmup=True, progress=False, **call)
         found = np.concatenate([draws.warmup_positions, draws.positions], axis=1)
         for c, chain in enumerate((0, 9)):
             extra = {"step_size": options["step_size"]}

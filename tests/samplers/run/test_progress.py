@@ -13,7 +13,7 @@ import pytest
 import ribbit as rb
 from ribbit import datasets, progress
 from ribbit.progress import Progress, format_line, render_table
-from ribbit.samplers.mcmc.hmc import HMC
+from ribbit.samplers import HMC
 
 
 class Terminal(io.StringIO):

@@ -220,8 +220,7 @@ def test_harmless_ones_run_natively(kind):
     plain = made()
     target = Wrapper(plain) if kind is Wrapper else made(kind)
     density = Density(target, function="HMC")
-    assert density.run is not None
-    assert density.tree is not None
+    assert density.core is not None
     assert density.interruptible
     assert density.fingerprint == plain.fingerprint
     draws = [rb.HMC(t).sample(5, warmup=5, seed=1, progress=False) for t in (plain, target)]

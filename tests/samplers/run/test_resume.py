@@ -5,9 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
+import ribbit as rb
 from ribbit.samplers import HMC
 from ribbit.store import load
-from tests.support.targets import OPTIONS, Gaussian, Line, equal, posterior, same
+from tests.support.targets import OPTIONS, Gaussian, Line, equal, posterior, same, state_of
 
 # short runs whose bits are compared: whether they have converged does not matter
 pytestmark = pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
@@ -44,15 +45,14 @@ def test_split_inside_warmup(cut):
     """Around the start (6) and end (36) of the mass window and the end of warmup (40)."""
     hmc = HMC(Line([1.0, 2.0, 0.3]), **OPTIONS["adapted"])
     whole = hmc.sample(6, **WHOLE, save_warmup=True)
-    start = Line([1.0, 2.0, 0.3]).init(seed=11, chains=3)
-    state = hmc.init(start, seed=11, warmup=40)
+    chains = rb.Chains(hmc, **WHOLE)
     if cut:
-        state, _ = hmc.step(state, num_steps=cut)
-    rest = hmc.sample(6 - max(0, cut - 40), resume=state, save_warmup=True)
+        chains.advance(cut)
+    rest = hmc.sample(6 - max(0, cut - 40), resume=state_of(chains), save_warmup=True)
     assert same(whole.positions[:, max(0, cut - 40) :], rest.positions)
     assert same(whole.warmup_positions[:, cut:], rest.warmup_positions)
     assert same(whole.state.step_size, rest.state.step_size)
-    assert same(whole.state.inverse_mass, rest.state.inverse_mass)
+    assert same(whole.state.inverse_mass_matrix, rest.state.inverse_mass_matrix)
 
 
 @pytest.mark.parametrize("steps", range(7))
@@ -60,9 +60,10 @@ def test_thinning_keeps_its_phase(steps):
     """Draws sit at fixed steps, also when the first run ended between two of them."""
     hmc = HMC(Line([1.0, 2.0, 0.3]), **OPTIONS["fixed"])
     whole = hmc.sample(6, thin=3, chains=2, warmup=0)
-    state = hmc.init(hmc._density.target.init(chains=2))
-    state = hmc.step(state, num_steps=steps)[0] if steps else state
-    rest = hmc.sample(6 - steps // 3, thin=3, resume=state)
+    chains = rb.Chains(hmc, chains=2, warmup=0)
+    if steps:
+        chains.advance(steps)
+    rest = hmc.sample(6 - steps // 3, thin=3, resume=state_of(chains))
     equal(whole, rest, rows=slice(steps // 3, 6))
 
 
@@ -92,10 +93,10 @@ def test_fixed_settings_come_from_the_sampler_and_adapted_ones_from_the_state():
     adapted = HMC(target, **OPTIONS["adapted"]).sample(2, **WHOLE)
     again = HMC(target, step_size=0.125, num_leapfrog_steps=3).sample(2, resume=adapted)
     assert (again.stats["step_size"] == 0.125).all()
-    assert again.state.inverse_mass is None
+    assert again.state.inverse_mass_matrix is None
     kept = HMC(target, step_size="auto", inverse_mass_matrix="adapt").sample(2, resume=adapted)
     assert same(kept.state.step_size, adapted.state.step_size)
-    assert same(kept.state.inverse_mass, adapted.state.inverse_mass)
+    assert same(kept.state.inverse_mass_matrix, adapted.state.inverse_mass_matrix)
 
 
 def test_a_state_that_does_not_fit():
@@ -113,27 +114,23 @@ def test_a_state_that_does_not_fit():
 def test_a_state_of_another_target_is_evaluated_on_this_one():
     """Data, prior or temperature may change between two runs: the old energy must not stay."""
     wide, narrow = Gaussian([1.0, 2.0]), Gaussian([0.1, 0.2])
-    start = HMC(wide, step_size=0.5, num_leapfrog_steps=3).sample(4, init=np.zeros((3, 2)))
+    start = HMC(wide, step_size=0.5, num_leapfrog_steps=3)
+    start = start.sample(4, init=np.zeros((3, 2)), warmup=0)
     hmc = HMC(narrow, step_size=0.01, num_leapfrog_steps=3)
     resumed = hmc.sample(3, resume=start)
-    state = hmc.init(start.state.position, seed=start.state.seed)
-    state = dataclasses.replace(state, step=start.state.step, warmup=start.state.warmup)
-    for k in range(3):
-        state, info = hmc.step(state)
-        assert same(state.position, resumed.positions[:, k])
-        assert same(info["lp"], resumed.stats["lp"][:, k])
-    stepped, info = hmc.step(start.state)
-    assert same(info["lp"], resumed.stats["lp"][:, 0])
-    assert same(stepped.position, resumed.positions[:, 0])
+    fresh = state_of(rb.Chains(hmc, start.state.position, warmup=0))
+    fresh = rb.samplers.State._of(fresh.fields | {"step": start.state.step})
+    equal(hmc.sample(3, resume=fresh), resumed)
 
 
 def test_fixed_settings_win_inside_warmup():
     target = Line([1.0, 2.0, 0.3])
-    half = HMC(target, **OPTIONS["adapted"]).init(np.zeros((2, 3)), warmup=40)
-    fixed = HMC(target, step_size=0.125, num_leapfrog_steps=3).sample(2, resume=half)
+    given, run = HMC(target, step_size=0.125, num_leapfrog_steps=3), {"chains": 2, "warmup": 40}
+    half = state_of(rb.Chains(HMC(target, **OPTIONS["adapted"]), **run))
+    fixed = given.sample(2, resume=half)
     assert (fixed.stats["step_size"] == 0.125).all()
-    assert fixed.state.inverse_mass is None
-    plain = HMC(target, step_size=0.125, num_leapfrog_steps=3).init(np.zeros((2, 3)), warmup=40)
+    assert fixed.state.inverse_mass_matrix is None
+    plain = state_of(rb.Chains(given, **run))
     auto = HMC(target, step_size="auto", num_leapfrog_steps=3).sample(2, resume=plain)
     assert (auto.stats["step_size"] != 0.125).all()
 
@@ -162,6 +159,7 @@ def test_resume_from_a_file_inside_warmup(tmp_path):
     hmc = HMC(target, **OPTIONS["adapted"])
     whole = hmc.sample(5, **WHOLE)
     start = hmc.sample(1, **WHOLE)
-    state, _ = hmc.step(hmc.init(target.init(11, 3), seed=11, warmup=40), num_steps=17)
-    dataclasses.replace(start, state=state).save(tmp_path / "cut")
+    chains = rb.Chains(hmc, **WHOLE)
+    chains.advance(17)
+    dataclasses.replace(start, state=state_of(chains)).save(tmp_path / "cut")
     assert same(whole.positions, hmc.sample(5, resume=load(tmp_path / "cut")).positions)

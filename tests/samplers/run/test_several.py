@@ -109,7 +109,7 @@ def test_several_steps_that_give_draws(thinning):
     for step in range(45):
         found, at = [], step
         for _ in range(9):
-            at = thinning.stop(at, 0, each=False)
+            at = thinning.stop(at, 0)
             found.append(at)
         assert thinning.steps(step, 9).tolist() == found
 

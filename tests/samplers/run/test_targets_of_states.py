@@ -69,7 +69,7 @@ def test_another_target_is_refused_by_name(sampler, what):
     with pytest.raises(ValueError, match=rf"got one with another {what}: .*init=state.position"):
         other.sample(2, resume=draws, progress=False)
     with pytest.raises(ValueError, match=f"another {what}"):
-        other.step(draws.state)
+        other.sample(2, resume=draws.state, progress=False)
     fresh = other.sample(2, warmup=0, init=draws.state.position, progress=False)
     assert fresh.complete
 

@@ -13,7 +13,7 @@ from ribbit.sample import Run
 from ribbit.samplers import HMC
 from ribbit.sinks import Memory
 from ribbit.until import ConvergenceMonitor
-from tests.support.targets import Gaussian, Line, equal, same
+from tests.support.targets import Gaussian, Line, equal, same, state_of
 
 X = np.linspace(-1.0, 1.0, 40)[:, None]
 RULE = rb.Converged(rhat=1.05, ess=150)
@@ -183,9 +183,8 @@ def test_resume_thin_and_states():
     count = len(rest)
     whole = hmc.sample(9 + count, warmup=50, thin=2, seed=2, progress=False)
     equal(whole, rest, rows=slice(9, None))
-    in_warmup = hmc.sample(
-        until=RULE, max_draws=4_000, thin=2, resume=hmc.init(np.zeros((4, 10)), warmup=9)
-    )
+    state = state_of(rb.Chains(hmc, np.zeros((4, 10)), warmup=9))
+    in_warmup = hmc.sample(until=RULE, max_draws=4_000, thin=2, resume=state)
     assert in_warmup.settings["stopped"]["reason"] == "converged"
 
 
@@ -317,13 +316,12 @@ def test_limits(value):
 
 def test_no_buffer_of_all_draws():
     """Blocks hold what a buffer made at once would, and little more."""
-    hmc = HMC(Gaussian([1.0, 2.0, 0.5]), step_size=0.1, num_leapfrog_steps=2)
-    state = hmc.init(np.zeros((2, 3)))
+    start = np.zeros((2, 3))
     statistics = {"lp": "float64"}
     rng = np.random.default_rng(0)
     for asked in ((7, 100, 101, 1000), (1000,), (1, 2, 3)):
-        whole = Memory(state.position, 3, 1000, statistics, positions=True)
-        grown = Memory(state.position, 3, 10**9, statistics, positions=True, grows=True)
+        whole = Memory(start, 1000, statistics, positions=True)
+        grown = Memory(start, 10**9, statistics, positions=True, grows=True)
         for i in range(1000):
             position, info = rng.normal(size=(2, 1, 3)), {"lp": rng.normal(size=(2, 1))}
             whole.append(position, info)

@@ -7,7 +7,7 @@ import pytest
 
 import ribbit as rb
 from ribbit import schedules
-from tests.samplers.sgmcmc.problem import DIM, X, Y, target
+from tests.samplers.sgmcmc.problem import X, Y, target
 
 # --- schedules -----------------------------------------------------------------------------------
 
@@ -88,17 +88,18 @@ def test_bad_kinds():
         with pytest.raises(TypeError, match=r"without Dropout layers, got 1: Dropout\(0.1\)"):
             make(dropped, batch_size=20)
     sgld, sghmc = rb.SGLD(target(), batch_size=20), rb.SGHMC(target(), batch_size=20)
+    run = {"warmup": 0, "progress": False}
+    state = sgld.sample(1, **run).state
     with pytest.raises(ValueError, match="a sampler of another kind"):
-        sghmc.sample(2, resume=sgld.init(np.zeros(DIM)))
+        sghmc.sample(2, resume=state)
     with pytest.raises(TypeError, match="expected a StochasticState, got"):
-        sgld.step(rb.HMC(target(), step_size=0.1).init(np.zeros(DIM)))
-    state = sgld.init(np.zeros(DIM))
+        sgld.sample(2, resume=rb.HMC(target(), step_size=0.1).sample(1, **run))
     with pytest.raises(ValueError, match="state of dim 3, got 2"):
-        sgld.step(dataclasses.replace(state, position=state.position[:, :2]))
+        sgld.sample(2, resume=dataclasses.replace(state, position=state.position[:, :2]))
     with pytest.raises(ValueError, match="moves in warmup, got 0"):
-        rb.SGLD(target(), batch_size=20, preconditioner="rmsprop").init(np.zeros(DIM))
+        rb.Chains(rb.SGLD(target(), batch_size=20, preconditioner="rmsprop"), warmup=0)
     with pytest.raises(ValueError, match="a finite position"):
-        sgld.init(np.array([0.0, np.inf, 0.0]))
+        rb.Chains(sgld, np.array([0.0, np.inf, 0.0]))
 
 
 # --- fewer rows than a batch has by default ------------------------------------------------------

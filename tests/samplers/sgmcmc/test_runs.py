@@ -48,13 +48,8 @@ def test_a_cycle_gives_several_draws_from_its_end(make):
     assert "draws_per_cycle=3, sampling=0.4" in draws.settings["schedule"]
     factors = cycles.factors(0, 90)[np.array(places) - 1]
     np.testing.assert_allclose(draws.stats["step_size"], 1e-3 * np.tile(factors, (2, 1)))
-    state = sampler.init(draws.predictive.init(seed=3, chains=2), seed=3, warmup=7)
-    every = []
-    for _ in range(97):
-        state, _ = sampler.step(state)
-        every.append(state.position)
-    kept = np.stack(every, axis=1)[:, np.array(places) + 6]
-    assert kept.tobytes() == draws.positions.tobytes()
+    every, _ = rb.Chains(sampler, chains=2, seed=3, warmup=7).advance(97)
+    assert every[:, np.array(places) + 6].tobytes() == draws.positions.tobytes()
     # stopped within a cycle, and in every second cycle
     first = sampler.sample(4, warmup=7, chains=2, seed=3, progress=False)
     assert first.state.step == 7 + 52
@@ -151,8 +146,8 @@ def test_bits_do_not_depend_on_threads_chains_chunks_or_restarts(case, hidden):
             18, warmup=7, thin=1, chains=3, seed=8, save_warmup=True, progress=False
         )
         assert every.positions[:, 2::3].tobytes() == whole.positions.tobytes()
-        state = sampler.init(density.init(seed=8, chains=3), seed=8, warmup=7)
-        stepped, _ = sampler.step(state, num_steps=25)
+        stepped = rb.Chains(sampler, density.init(seed=8, chains=3), seed=8, warmup=7)
+        stepped.advance(25)
         assert stepped.position.tobytes() == whole.positions[:, -1].tobytes()
     rb.set_num_threads(2)
 
@@ -199,8 +194,9 @@ def test_a_run_that_explodes_says_where_and_keeps_the_last_finite_state(make, pa
     assert not error.largest_gradient <= 1e6  # large, or not a number
     assert np.isfinite(error.state.position).all()
     assert error.state.step == error.step
-    again, _ = sampler.step(sampler.init(np.zeros((3, DIM)), seed=2), num_steps=error.step)
+    again = rb.Chains(sampler, np.zeros((3, DIM)), seed=2, warmup=0)
+    again.advance(error.step)
     assert again.position.tobytes() == error.state.position.tobytes()
     with pytest.raises(NonFiniteError) as twice:
-        sampler.step(again)
+        again.advance()
     assert twice.value.step == error.step

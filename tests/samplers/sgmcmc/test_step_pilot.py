@@ -24,7 +24,8 @@ ALLOWED, SLACK = 0.02, 5.0
 
 def found(make, density, seed=0, **options):
     sampler = make(density, step_size="auto", **options)
-    return float(sampler.init(np.zeros(density.dim), seed=seed).step_size[0])
+    _, stats = rb.Chains(sampler, np.zeros(density.dim), seed=seed, warmup=0).advance()
+    return float(stats["step_size"][0, 0])
 
 
 def excess(precision, covariance, mean=0.0):
@@ -159,19 +160,20 @@ def test_a_target_without_native_steps():
 def test_refusals():
     with pytest.raises(ValueError, match=r"\[SGLD\] expected a number as step_size with a precond"):
         rb.SGLD(target(), step_size="auto", preconditioner="rmsprop", batch_size=25)
+    run = {"chains": 2, "warmup": 0, "thin": 1, "progress": False}
     for make in MAKERS:
         with pytest.raises(ValueError, match="step_size"):
             make(target(), step_size="adapt", batch_size=25)
         sampler = make(target(), step_size="auto", batch_size=25)
-        given = make(target(), step_size=1e-4, batch_size=25).init(np.zeros((2, DIM)))
+        given = make(target(), step_size=1e-4, batch_size=25).sample(1, **run).state
         with pytest.raises(ValueError, match="step size that pilot runs found, got none"):
-            sampler.step(given)
+            sampler.sample(1, resume=given)
         two = dataclasses.replace(given, step_size=np.array([1e-4, 2e-4]))
         with pytest.raises(ValueError, match="got several"):
-            sampler.step(two)
+            sampler.sample(1, resume=two)
         bare = make(Foreign(target()), step_size="auto", batch_size=25)
         with pytest.raises(ValueError, match=r"target without init\(seed, chains\)"):
-            bare.init(np.zeros(DIM))
+            rb.Chains(bare, np.zeros(DIM))
 
 
 class Wild:
@@ -190,7 +192,7 @@ def test_a_density_that_nothing_keeps_is_an_error(monkeypatch):
     monkeypatch.setattr(step_pilot, "_SMALLEST", 1e-3)
     for make in (rb.SGLD, rb.BAOAB):
         with pytest.raises(ValueError, match="energy some step size keeps"):
-            make(Wild(), step_size="auto", batch_size=None).init(np.zeros(3))
+            rb.Chains(make(Wild(), step_size="auto", batch_size=None), np.zeros(3))
 
 
 @pytest.mark.full

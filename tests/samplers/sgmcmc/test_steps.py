@@ -9,6 +9,7 @@ from ribbit import schedules
 from ribbit._arrays import random_numbers
 from tests.oracle.stochastic_reference import epoch_order, first_velocity, run
 from tests.samplers.sgmcmc.problem import CASES, DIM, ROWS, gradient, target
+from tests.support.stepwise import started
 from tests.support.targets import Foreign
 
 
@@ -26,8 +27,8 @@ def test_steps_are_those_of_the_oracle(case, batch, path):
     )
     start = np.array([[0.1, 0.2, -0.3], [0.0, 0.5, 0.4]])
     seed = 2**63 + 11
-    state = sampler.init(start, seed=seed, chains=[0, 9], warmup=30)
-    draws = sampler.sample(40, thin=1, resume=state, save_warmup=True, progress=False)
+    call = {"init": start, "seed": seed, "chains": [0, 9], "warmup": 30}
+    draws = sampler.sample(40, thin=1, save_warmup=True, progress=False, **call)
     found = np.concatenate([draws.warmup_positions, draws.positions], axis=1)
     factors = (1 + np.arange(70) / 5.0) ** -0.4
     for c, chain in enumerate((0, 9)):
@@ -132,12 +133,11 @@ def test_batches_of_an_epoch_add_up_to_the_full_gradient():
         batch_size=25,
         schedule=schedules.cyclical(1, 10**6, exploration=0.9),  # no noise
     )
-    state = sampler.init(theta, seed=3)
-    moved, _ = sampler.step(state, num_steps=3)
-    mean = (moved.position[0] - theta) / (0.5e-9 * 3)
+    moved, _ = rb.Chains(sampler, theta, seed=3, warmup=0).advance(3)
+    mean = (moved[0, 2] - theta) / (0.5e-9 * 3)
     np.testing.assert_allclose(mean, density.value_and_grad(theta)[1], rtol=1e-5)
-    one, _ = sampler.step(state, num_steps=1)  # the control: one batch is not the whole
-    assert np.abs((one.position[0] - theta) / 0.5e-9 - mean).max() > 0.1 * np.abs(mean).max()
+    one = (moved[0, 0] - theta) / 0.5e-9  # the control: one batch is not the whole
+    assert np.abs(one - mean).max() > 0.1 * np.abs(mean).max()
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -145,9 +145,9 @@ def test_steps_in_parts_are_steps_at_once(case, monkeypatch):
     """The sizes of 2**31 steps would take 16 GB: long calls are made in parts."""
     make, options, _ = CASES[case]
     sampler = make(target(), batch_size=32, **options)
-    start = sampler.init(np.zeros((2, DIM)), seed=1, warmup=30)
-    whole, _ = sampler.step(start, num_steps=50)
+    start = started(sampler, np.zeros((2, DIM)), seed=1, warmup=30)
+    whole, _ = sampler._advance(start, 50, None)
     monkeypatch.setattr("ribbit.samplers.sgmcmc.stepper._AT_ONCE", 7)
-    parts, _ = sampler.step(start, num_steps=50)
+    parts, _ = sampler._advance(start, 50, None)
     assert parts.step == whole.step == 50
     assert parts.position.tobytes() == whole.position.tobytes()

@@ -80,17 +80,6 @@ SEED = count(0, 0, 2**64 - 1)
 ADDRESS = {"seed": SEED, "chains": exact(IDS)}
 LONGER = ("chains", "step_size", "momentum")  # an error of one with a row more names another
 STARTS = exact(POSITIONS, also=LONGER)
-TRANSITION = {
-    "position": exact(POSITIONS, "nested list", also=LONGER),
-    "grad": exact(POSITIONS, "nested list"),
-    "terms": exact(np.zeros((C, 2)), "nested list"),
-    "step_size": exact(SIZES, "nested list"),
-    "inverse_mass": exact(np.ones(P), "nested list", none=True),
-    "step": STEP,
-    "divergence_threshold": real(1000.0),
-    "interrupt": INTERRUPT,
-    **ADDRESS,
-}
 POSITION: Argument = (THETA, m.arrays((P,), finite=False))
 SUBSET = choice("all")
 
@@ -132,17 +121,6 @@ NATIVE: dict[str, Call] = {
             "decay": ((0.9, 0.99), m.without(m.no(), "tuple")),
             "epsilon": real(1e-8),
             "interrupt": INTERRUPT,
-        },
-    ),
-    "Posterior.hamiltonian": Call(
-        TARGET.hamiltonian, {**TRANSITION, "num_steps": exact(LEAPS, "nested list")}
-    ),
-    "Posterior.no_u_turn": Call(
-        TARGET.no_u_turn,
-        {
-            **TRANSITION,
-            "momentum": exact(POSITIONS, "nested list"),
-            "max_tree_depth": count(2, 1, 24),
         },
     ),
     "Posterior.isokinetic": Call(
@@ -295,36 +273,30 @@ ADVANCE = {
     "kept": exact(np.zeros((C, 2, P))),
 }
 del ADVANCE["decay"], ADVANCE["previous_step_size"]
-RUN_ARRAYS = {
-    "position": exact(POSITIONS),
-    "grad": exact(POSITIONS),
-    "terms": exact(np.zeros((C, 2))),
-    "inverse_mass": exact(np.ones(P)),
-    "step_size": exact(SIZES),
-    "num_steps": (LEAPS, [*exact(LEAPS)[1], *poked(LEAPS, 0), *poked(LEAPS, -1)]),
-    "capped": exact(np.zeros(C, bool)),
-    "sums": (None, m.arrays((5, C), exact=True, none=True)),
-    "keep": numbers(np.array([0, 2])),
-    "kept": exact(np.zeros((C, 2, P))),
-    **ADDRESS,
+
+
+def chains_of(**given):
+    """Chains of the core, with what `given` leaves out."""
+    return _core.Chains(**{"target": DENSITY, "kernel": "nuts", "options": {}, **RUN, **given})
+
+
+def moved(most=3, seconds=1.0, interrupt=None):
+    """Advance new chains."""
+    chains = chains_of()
+    chains.start(POSITIONS)
+    return chains.advance(most, seconds, interrupt)
+
+
+RUN = {
+    "facts": {"dim": P, "temperature": 1.0, "shared_prior_sd": 1.0, "prior_sd": None},
+    "seed": 0,
+    "chains": IDS,
+    "warmup": 20,
+    "thinning": (1, 1, 1),
+    "save_warmup": True,
+    "fingerprint": {},
 }
-RUN_NUMBERS = {
-    "step": (0, INTEGERS),
-    "threshold": real(1000.0),
-    "count": (3, m.without(INTEGERS, str(2**31), str(2**40))),  # so many are made
-    "randomize_length": flag(),
-    "most": (4, INTEGERS),
-    "brief": (2, INTEGERS),
-    "brief_until": (0, INTEGERS),
-    "updates": (0, INTEGERS),
-    "settled": (0, INTEGERS),
-    "target": (0.9, m.reals()),
-    "length": (0.1, m.reals()),
-    "most_on_average": (3, INTEGERS),
-    "ends": flag(),
-    "seconds": (1.0, m.reals()),
-    "interrupt": INTERRUPT,
-}
+NO_DICT = [*m.no(), ("wrong names", {"step": 1, 3: "a"}), ("wrong values", dict.fromkeys(RUN, X))]
 
 CORE: dict[str, Call] = {
     "LogDensity": Call(
@@ -362,7 +334,41 @@ CORE: dict[str, Call] = {
         {"y": (np.ones((N, 1)), [("no columns", np.ones((N, 0))), *m.arrays((N, 1), exact=True)])},
     ),
     "LogDensity.advance": Call(DENSITY.advance, ADVANCE),
-    "LogDensity.hamiltonian_run": Call(DENSITY.hamiltonian_run, {**RUN_ARRAYS, **RUN_NUMBERS}),
+    "Chains": Call(
+        chains_of,
+        {
+            "target": (DENSITY, m.no()),
+            "kernel": choice("hmc"),
+            "options": ({"step_size": 0.1}, NO_DICT),
+            "facts": (RUN["facts"], NO_DICT),
+            "seed": (0, INTEGERS),
+            "chains": exact(IDS),
+            "warmup": (20, INTEGERS),
+            "thinning": ((1, 1, 1), [*m.no(), ("zeros", (0, 0, 0)), ("gaps", (2, 9, 2**62))]),
+            "save_warmup": flag(),
+            "fingerprint": ({}, NO_DICT),
+            "bytes": (None, [*m.no("none"), ("zeros", bytes(99)), ("magic", b"RIBBITCH")]),
+        },
+    ),
+    "Chains.start": Call(
+        lambda position: chains_of().start(position), {"position": exact(POSITIONS)}
+    ),
+    "Chains.advance": Call(
+        moved, {"most": (3, INTEGERS), "seconds": (1.0, m.reals()), "interrupt": INTERRUPT}
+    ),
+    "Tuner": Call(
+        lambda kernel, options, facts, chains: _core.Tuner(kernel, options, facts, 0, chains, 20),
+        {
+            "kernel": choice("hmc"),
+            "options": ({"step_size": 0.1}, NO_DICT),
+            "facts": (RUN["facts"], NO_DICT),
+            "chains": exact(IDS),
+        },
+    ),
+    "Tuner.load": Call(
+        lambda fields, step: _core.Tuner("nuts", {}, RUN["facts"], 0, IDS, 20).load(fields, step),
+        {"fields": ({"step_size": np.ones((C, 1))}, NO_DICT), "step": (0, INTEGERS)},
+    ),
     "LogDensity.isokinetic": Call(
         DENSITY.isokinetic,
         {

@@ -65,8 +65,9 @@ def build(folder: Path) -> dict[str, Any]:
     ):
         name = kind.__name__
         sampler = made[name] = kind(target, **options)
-        made[f"State of {name}"] = sampler.init(target.init(0, chains=2), seed=0)
         made[f"Draws of {name}"] = sampler.sample(8, **{**short, "thin": 1})
+        made[f"State of {name}"] = made[f"Draws of {name}"].state
+        made[f"Chains of {name}"] = rb.Chains(sampler, chains=2, warmup=1)
     hmc = made["HMC"]
     made["State"], made["Draws"] = made["State of HMC"], made["Draws of HMC"]
     made["Draws kept"] = hmc.sample(4, predict_at=x, **short)
@@ -79,7 +80,6 @@ def build(folder: Path) -> dict[str, Any]:
     made["Joined"] = rb.concatenate(
         [made["Draws"], hmc.sample(8, **{**short, "chains": [4, 5]})], axis="chains"
     )
-    made["Trajectory"] = rb.leapfrog(target, target.init(0), np.ones(target.dim, "f4"), 0.01, 2)
     made["Prediction"] = made["Draws"].predict(x)
     made["Prediction with draws"] = made["Draws"].predict(x, keep=True)
     made["Summary"] = made["Draws"].summary(x)

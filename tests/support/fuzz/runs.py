@@ -1,5 +1,7 @@
 """Samplers, fits, results and tools: right arguments, and what is wrong for each."""
 
+import functools
+
 import numpy as np
 
 import ribbit as rb
@@ -27,6 +29,7 @@ from tests.support.fuzz.problem import (
     PREDICTION,
     PROBABILITIES,
     PROBS,
+    RUN,
     SCALER,
     SCHEDULE,
     SEED,
@@ -56,7 +59,6 @@ NO_TARGET = m.no()
 STATES = ("State", "StochasticState", "MicrocanonicalState")  # what an error calls them
 NO_SCHEDULE = m.no("none")
 BATCH = (3, m.integers(1, N, none=True))
-STATE = HMC.init(THETA)
 LEVELS = ([0.1, 0.9], [*m.arrays((2,), rows=True), ("negative", -0.1), ("percent", 90)], ("q ",))
 LEVELS = (LEVELS[0], m.without(LEVELS[1], "number"), LEVELS[2])
 SAMPLES = np.stack([Y - 1, Y, Y + 1])
@@ -65,8 +67,10 @@ EXECUTOR = (None, m.no("none", "callable"))
 TAILS = m.without(m.reals(0.0, 0.5), "True")
 
 
-def sample(sampler, draws, state):
-    """`sample` of a sampler, one call for a start and one that goes on."""
+def sample(sampler, draws):
+    """`sample` of a sampler, one call for a start and one that goes on, and its chains."""
+    chains = rb.Chains(sampler, THETA, warmup=0)
+    saved = chains.save()
     start = {
         "num_draws": count(2),
         "warmup": count(2, 0, none=True),
@@ -98,23 +102,24 @@ def sample(sampler, draws, state):
         f"{name}.sample": Call(sampler.sample, start),
         f"{name}.sample until": Call(sampler.sample, until),
         f"{name}.sample resumed": Call(sampler.sample, more),
-        f"{name}.init": Call(
-            sampler.init,
+        f"Chains of {name}": Call(
+            functools.partial(rb.Chains, sampler),
             {
-                "position": STARTS,
+                "init": start["init"],
                 "seed": SEED,
-                "chains": (1, CHAINS[1], ("chain", "positions")),
-                "warmup": count(0, 0),
+                "chains": CHAINS,
+                "warmup": count(2, 0, none=True),
             },
         ),
-        f"{name}.step": Call(
-            sampler.step,
-            {"state": (state, m.no(), STATES), "num_steps": count(1)},
+        f"Chains.load of {name}": Call(
+            functools.partial(rb.Chains.load, sampler), {"data": (saved, m.no(), STATES)}
         ),
+        f"Chains.advance of {name}": Call(chains.advance, {"num_steps": count(1)}),
     }
 
 
 SAMPLERS: dict[str, Call] = {
+    "Chains": Call(rb.Chains, {"sampler": (HMC, m.no())}),
     "HMC": Call(
         rb.HMC,
         {
@@ -213,8 +218,8 @@ SAMPLERS: dict[str, Call] = {
             "batch_size": (None, m.no("none")),
         },
     ),
-    **sample(HMC, DRAWS, STATE),
-    **sample(MCLMC, MCLMC_STATE, MCLMC_STATE),
+    **sample(HMC, DRAWS),
+    **sample(MCLMC, MCLMC_STATE),
     "MCLMC.discretization_bias": Call(
         MCLMC.discretization_bias,
         {
@@ -223,40 +228,10 @@ SAMPLERS: dict[str, Call] = {
             "progress": progress(),
         },
     ),
-    **sample(NUTS, DRAWS, STATE),
-    **sample(SGLD, SG_STATE, SG_STATE),
-    **sample(SGHMC, SGHMC_STATE, SGHMC_STATE),
-    **sample(BAOAB, BAOAB_STATE, BAOAB_STATE),
-    "leapfrog": Call(
-        rb.leapfrog,
-        {
-            "target": (TARGET, NO_TARGET),
-            "position": (THETA, m.arrays((P,), finite=False)),
-            "momentum": (THETA, m.arrays((P,), finite=False)),
-            "step_size": (
-                0.1,
-                m.without(m.reals(), "True", "list", "beyond floats", "beyond below"),
-            ),
-            "num_steps": (2, m.without(m.integers(1, 2**62), "list")),
-            "inverse_mass_matrix": (
-                np.ones(P),
-                m.without(m.arrays((P,), none=True, finite=False), "axis more"),
-            ),
-        },
-    ),
-    "metropolis": Call(
-        rb.metropolis,
-        {
-            "energy_error": (
-                np.zeros(3),
-                m.without(m.arrays((3,), finite=False, rows=True), "list of None"),
-                ("an array", "array"),
-            ),
-            "seed": SEED,
-            "step": count(0, 0, 2**40 - 1),
-            "chains": (3, CHAINS[1], ("chain",)),
-        },
-    ),
+    **sample(NUTS, NUTS.sample(2, **RUN)),
+    **sample(SGLD, SG_STATE),
+    **sample(SGHMC, SGHMC_STATE),
+    **sample(BAOAB, BAOAB_STATE),
 }
 
 FITTING: dict[str, Call] = {

@@ -34,7 +34,7 @@ CALLS: dict[str, Call] = {
     **SCORES,
     **PLOTS,
 }
-MESSAGE = re.compile(r"^\[[^\]]+\] expected .+, got .+", re.DOTALL)
+MESSAGE = re.compile(r"^\[[^\]]+\] (expected|.+ must|\w+ and \w+ exclude) .+, got .+", re.DOTALL)
 # What the operating system says of a path is clear enough.
 SYSTEM = re.compile(r"^\[Errno \d+\] .+: ")
 SEED = 20_261_122

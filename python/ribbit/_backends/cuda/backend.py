@@ -149,7 +149,7 @@ class Cuda:
         count: int,
         precision: str = "float32",
     ) -> tuple[Array, ...]:
-        """Return running sums over samples 0 .. count - 1; see `protocols.NativePredictive`."""
+        """Return the sums of `NetworkPredictive.predictive_moments` of samples 0 .. count - 1."""
         width = network.output_shape[0]
 
         def use(forward: Forward) -> tuple[Array, ...]:

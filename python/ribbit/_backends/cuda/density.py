@@ -174,7 +174,7 @@ class DeviceDensity:
         inverse_mass: Array | None,
         interrupt: Any = None,
     ) -> tuple[Array, Array, Array, Array, Array]:
-        """Run trajectories as `protocols.NativeTrajectory`; terms (C,) are untempered."""
+        """Run trajectories as `NativeDensity.leapfrog`; terms (C,) are untempered."""
         xp = self._device.xp
         if self._persistent is not None:
             arguments = position, momentum, grad, step_size, num_steps, inverse_mass
@@ -235,7 +235,7 @@ class DeviceDensity:
         npt.NDArray[np.int64],
         npt.NDArray[np.float64],
     ]:
-        """Make steps as `protocols.NativeSteps`; waits for the device once, at the end."""
+        """Make steps as `NativeSteps.advance`; waits for the device once, at the end."""
         xp, count = self._device.xp, step_size.shape[0]
         kind = UpdateRule(rule, rule == 0 and second is not None, friction, decay1, decay2, epsilon)
         self._check_steps(position, (first, second), kind, chains, first_step, batch_rows, count)

@@ -192,7 +192,7 @@ def numbered_outputs(
 def predictive_moments(
     forward: Forward, likelihood: LikelihoodTable, count: int, width: int
 ) -> tuple[Array, ...]:
-    """Return running sums over samples 0 .. count - 1; see `protocols.NativePredictive`."""
+    """Return the sums of `NetworkPredictive.predictive_moments` of samples 0 .. count - 1."""
     moments = _Moments(forward, likelihood, width)
     for begin, _, first, rows, values in forward.passes(0, count):
         moments.add(first, rows, values, begin == 0)

@@ -166,7 +166,7 @@ class DeviceSteps:
         adapt_until: int,
         interrupt: Any = None,
     ) -> tuple[Array, list[Array | None], Array]:
-        """Make n steps as `protocols.NativeSteps`; return position, moments and outcome."""
+        """Make n steps as `NativeSteps.advance`; return position, moments and outcome."""
         # outcome (C, 2) float64: number of the first step that left a chain not finite, or -1, and
         # the largest gradient of that step; the chain is as that step left it.
         xp, chains = self._device.xp, position.shape[0]

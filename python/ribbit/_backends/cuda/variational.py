@@ -63,7 +63,7 @@ class DeviceVariational:
         epsilon: float,
         interrupt: Any = None,
     ) -> tuple[Array, npt.NDArray[np.float64], int, float]:
-        """Make n steps as `protocols.VariationalDensity`; waits once, to read the records."""
+        """Make n steps as `NativeDensity.advance_variational`; waits once, to read the records."""
         # most_chains: how many chains of so many bytes a program may have.
         name, rows, count = "Posterior.advance_variational", int(self._x.shape[0]), len(step_size)
         dim = self._tables.dim

@@ -51,7 +51,7 @@ class BBB:
     Parameters
     ----------
     target
-        A :class:`ribbit.protocols.VariationalDensity`, such as :class:`ribbit.Posterior`.
+        A :class:`ribbit.Posterior`, or a posterior of :func:`ribbit.torch.posterior`.
     learning_rate : float
         Learning rate of Adam (decay 0.9 and 0.999, epsilon 1e-8), multiplied by the schedule. With
         a constant one the fit stays noisy; ``schedules.cosine`` settles.

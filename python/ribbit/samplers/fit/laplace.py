@@ -18,7 +18,7 @@ from ribbit.distributed.ranks import RankAgreement, agreement
 from ribbit.errors import FitWarning, NonFiniteError, ShapeError
 from ribbit.interrupt import InterruptGuard, carrying, how_to_resume
 from ribbit.progress import ProgressOption, check_progress
-from ribbit.protocols import Array, GaussNewtonDensity
+from ribbit.protocols import Array
 from ribbit.results.laplace import LaplaceFit, near_mode
 from ribbit.results.outcome import History
 from ribbit.results.state import StochasticState
@@ -68,8 +68,7 @@ class LaplaceApproximation:
     Parameters
     ----------
     target
-        A :class:`ribbit.protocols.GaussNewtonDensity`, such as :class:`ribbit.Posterior`, in host
-        memory.
+        A :class:`ribbit.Posterior` in host memory.
     subset : {"all", "last_layer"}
         Parameters with a covariance, at most 5,000. "last_layer": weight and bias of the network's
         last Dense layer; the others stay at the mode.
@@ -133,7 +132,7 @@ class LaplaceApproximation:
         name = "LaplaceApproximation"
         Density(target, function=name)  # the kind of target first, then what it must not have
         overrides.needed(name, target, "gauss_newton")
-        if not isinstance(target, GaussNewtonDensity):
+        if not callable(getattr(target, "gauss_newton", None)):
             raise TypeError(
                 f"[{name}] expected a target with gauss_newton, such as Posterior, got "
                 f"{checks.summary(target)}"

@@ -34,7 +34,6 @@ from ribbit.store import Store
 __all__ = ["SWAG"]
 
 _KNOWN, _DRAWS, _ROWS = 10, 8, 512  # iterates whose spread is looked at, by draws and rows
-_LEAST = 0.04  # of the posterior's energy: a fifth of its sd
 
 
 class SWAG:

@@ -14,7 +14,8 @@ from ribbit._arrays import checks
 from ribbit._arrays.namespace import dtype_in, from_host, is_array, namespace, to_host
 from ribbit._arrays.threads import Interrupted
 from ribbit._arrays.warning import warn
-from ribbit.adapter import CallSize, Thinning
+from ribbit.adapter import LocalChains
+from ribbit.chains import CallSize, Start, Thinning
 from ribbit.density import Density
 from ribbit.distributed.ranks import RankAgreement
 from ribbit.errors import DTypeError, FitWarning, NonFiniteError, ShapeError
@@ -224,7 +225,9 @@ def train(
         if executor is not None:
             from ribbit.executor import RemoteChains  # not with ribbit: slow to load
 
-            remote = RemoteChains(function, executor, mover, state, _NO_DRAWS, each=False)
+            density = mover._density
+            start = mover, density, LocalChains(mover, state, _NO_DRAWS), _NO_DRAWS
+            remote = RemoteChains(function, executor, *start)
             stack.enter_context(remote)
 
         def advance(step: int, count: int) -> tuple[Any, int]:
@@ -302,8 +305,6 @@ class _Mover:
     collecting: Stepper | None
     turn: int
     _chunked: ClassVar[bool] = True
-    _several: ClassVar[bool] = False
-    _call_seconds: ClassVar[float] = 0.1
     _statistics: ClassVar[dict[str, str]] = {}
 
     @property
@@ -317,6 +318,11 @@ class _Mover:
         now = self.training if training else self.collecting
         assert now is not None
         return now.advance(state, num_steps, guard)
+
+    def _chains(
+        self, name: str, density: Density, start: Start, guard: InterruptGuard | None
+    ) -> LocalChains:
+        return LocalChains(self, start.state, start.thinning)
 
 
 def _distinct(function: str, starts: npt.NDArray[Any]) -> None:

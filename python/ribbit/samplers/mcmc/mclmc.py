@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+import weakref
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import to_host
+from ribbit.adapter import Stepwise
+from ribbit.chains import Start
 from ribbit.density import Density
 from ribbit.interrupt import InterruptGuard
 from ribbit.progress import ProgressOption
@@ -16,24 +20,51 @@ from ribbit.protocols import Array
 from ribbit.results.discretization_bias import DiscretizationBias
 from ribbit.results.draws import Draws
 from ribbit.results.state import MicrocanonicalState
-from ribbit.sample import Stepwise
 from ribbit.samplers.mcmc.energy_tuning import STEP_LIMIT, EnergyTuning, variances_of
-from ribbit.samplers.mcmc.hamiltonian import Evaluated
 from ribbit.samplers.mcmc.isokinetic import GRADIENTS, Dynamics
 from ribbit.samplers.mcmc.layer_scales import scales_of
 from ribbit.samplers.mcmc.microcanonical import Adjusted, Unadjusted
 from ribbit.samplers.mcmc.shorter_steps import count_of, discretization_bias, set_by, state_of
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
 
 __all__ = ["MCLMC"]
 
 _FINISH = 5_000  # steps of Adam: warmup unlearns what fits too well, but finds no better mode
 
 
-class MCLMC(Stepwise[MicrocanonicalState]):
+class Evaluated:
+    """The states at which a sampler knows its density: all that it made and that still exist.
+
+    A state is known by its position, terms and gradient, the arrays themselves: a state from a
+    file, or with another position, is not. If arrays have no weak
+    references, only the last ones count.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Callable[[], Any], ...]] = {}
+        self._last: tuple[Any, ...] = ()
+
+    def __reduce__(self) -> tuple[type[Evaluated], tuple[()]]:
+        return Evaluated, ()
+
+    def add(self, state: Any) -> None:
+        """Know a state that has the terms and gradient of the density at its position."""
+        known, key = self._known, id(state.terms)
+        try:
+            known[key] = (
+                weakref.ref(state.terms, lambda _: known.pop(key, None)),
+                weakref.ref(state.position),
+                weakref.ref(state.grad),
+            )
+        except TypeError:
+            self._last = state.terms, state.position, state.grad
+
+    def __contains__(self, state: Any) -> bool:
+        arrays, known = (state.terms, state.position, state.grad), self._known.get(id(state.terms))
+        kept = self._last if known is None else tuple(one() for one in known)
+        return bool(kept) and all(a is b for a, b in zip(arrays, kept, strict=True))
+
+
+class MCLMC(Stepwise):
     """Microcanonical Langevin Monte Carlo (Robnik, De Luca, Silverstein and Seljak 2023).
 
     A chain moves at constant speed. Gradients turn its direction, and noise makes the direction
@@ -190,7 +221,7 @@ class MCLMC(Stepwise[MicrocanonicalState]):
             self._ensemble_finish = _FINISH
         # Those of its class, as other samplers have them: here of the form.
         self._statistics = self._moves.statistics  # type: ignore[misc]
-        self._chunked = self._moves.chunked  # type: ignore[misc]
+        self._chunked = self._moves.chunked
         self._default_warmup = self._moves.default_warmup
         self._default_thin = self._moves.default_thin
         self._evaluated = Evaluated()
@@ -215,16 +246,9 @@ class MCLMC(Stepwise[MicrocanonicalState]):
         return max(self._default_warmup, thin * (num_draws or 0))
 
     def _init(
-        self,
-        function: str,
-        position: Array,
-        seed: int,
-        chains: npt.ArrayLike | None,
-        warmup: int,
-        guard: InterruptGuard | None,
+        self, function: str, start: Start, guard: InterruptGuard | None
     ) -> MicrocanonicalState:
-        density = self._density
-        q, ids = self._start_arrays(function, position, seed, chains, warmup)
+        density, (q, seed, ids, warmup, *_) = self._density, start
         least = self._moves.least_warmup
         if self._moves.tuning.adapts and warmup < least:
             found = ("auto", "adapt", "layers", "inputs")

@@ -17,14 +17,14 @@ from ribbit._arrays import checks, overrides, random_numbers
 from ribbit._arrays.batches import Batches
 from ribbit._arrays.namespace import errstate
 from ribbit._arrays.warning import warn
-from ribbit.adapter import Thinning
+from ribbit.adapter import Stepwise
+from ribbit.chains import Start, Thinning
 from ribbit.density import Density, total
 from ribbit.errors import NonFiniteError
 from ribbit.interrupt import InterruptGuard
 from ribbit.protocols import Array
 from ribbit.results.draws import Draws
 from ribbit.results.state import StochasticState
-from ribbit.sample import Stepwise
 from ribbit.samplers.sgmcmc.python_steps import python_steps
 from ribbit.samplers.sgmcmc.rule import Rule
 
@@ -391,29 +391,21 @@ def _moments(first: bool, second: bool) -> str:
     return f"{' and '.join(names)} moments" if names else "no moments"
 
 
-class Stepping(Stepwise[StochasticState]):
+class Stepping(Stepwise):
     """Base class of the samplers whose steps a `Stepper` makes."""
 
     _statistics: ClassVar[dict[str, str]] = {"lp": "float64", "step_size": "float64"}
 
     _stepper: Stepper
 
-    def _init(
-        self,
-        function: str,
-        position: Array,
-        seed: int,
-        chains: npt.ArrayLike | None,
-        warmup: int,
-        guard: InterruptGuard | None,
-    ) -> StochasticState:
+    def _init(self, function: str, start: Start, guard: InterruptGuard | None) -> StochasticState:
+        position, seed, ids, warmup, *_ = start
         if self._stepper.rule.preconditioned and warmup == 0:
             raise ValueError(
                 f"[{function}] expected warmup >= 1 for preconditioner='rmsprop', which moves in "
                 "warmup, got 0"
             )
-        start, ids = self._start_arrays(function, position, seed, chains, warmup)
-        return self._stepper.start(function, start, seed, ids, warmup, guard)
+        return self._stepper.start(function, position, seed, ids, warmup, guard)
 
     def _found(self, state: StochasticState, resume: Any) -> dict[str, Any]:
         pilot = self._stepper.pilot
@@ -436,18 +428,3 @@ class Stepping(Stepwise[StochasticState]):
         self, state: Any, num_steps: int, guard: InterruptGuard | None
     ) -> tuple[StochasticState, dict[str, Array]]:
         return self._stepper.advance(state, num_steps, guard)
-
-    @property
-    def _several(self) -> bool:
-        """Whether one call makes several draws."""
-        return self._stepper.several
-
-    def _advance_several(
-        self,
-        state: Any,
-        stops: npt.NDArray[np.int64],
-        kept: npt.NDArray[Any] | None,
-        guard: InterruptGuard | None,
-    ) -> tuple[StochasticState, dict[str, Array]] | None:
-        assert kept is not None
-        return self._stepper.advance_several(state, stops, kept, guard)

@@ -65,7 +65,7 @@ class Trajectory:
         step_size: Array,
         inverse_mass: Array | None,
     ) -> None:
-        """Take the start of n trajectories; shapes as in `protocols.NativeTrajectory`."""
+        """Take the start of n trajectories; shapes as in `NativeDensity.leapfrog`."""
         xp, n = self._device.xp, position.shape[0]
         self._program.theta[:n, :] = position
         self._program.grad[:n, :] = grad

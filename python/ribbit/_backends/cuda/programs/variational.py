@@ -84,7 +84,7 @@ class Variational:
         step_size: npt.NDArray[np.float64],
         kl_weight: npt.NDArray[np.float64],
     ) -> None:
-        """Take the start of I steps; arguments as in `protocols.VariationalDensity`."""
+        """Take the start of I steps; arguments as in `NativeDensity.advance_variational`."""
         xp, count = self._device.xp, len(step_size)
         if count > self._capacity:
             self._room(max(count, 2 * self._capacity))

@@ -1,0 +1,1 @@
+"""Chains that move all at once on arrays, for GPUs and for densities in Python, torch and JAX."""
