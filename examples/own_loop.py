@@ -2,8 +2,8 @@
 ============================
 
 ``sample`` runs the whole loop for you. If you need a loop of your own, for instance to stop on a
-condition or to keep a running mean and no draws, call ``init`` and ``step``. A step never changes
-its argument, so you can keep a state, compare it or return to it.
+condition or to keep a running mean and no draws, use :class:`ribbit.Chains`. ``chains.copy()``
+keeps a place to return to.
 
 Run it with ``python examples/own_loop.py``. It takes some seconds.
 """
@@ -24,19 +24,19 @@ target = rb.Posterior(
 )
 
 # %%
-# The state holds the positions of two chains. Each ``step`` makes one trajectory of 100 leapfrog
-# steps and returns the new state, with facts such as the acceptance rate.
+# Two chains move together. Each ``advance`` makes one trajectory of 100 leapfrog steps. It returns
+# the positions (chains, 1, parameters) and statistics such as the acceptance rate.
 
 hmc = rb.HMC(target, step_size=2e-3, num_leapfrog_steps=100)
-state = hmc.init(target.init(seed=0, chains=2), seed=0)
+chains = rb.Chains(hmc, chains=2, warmup=0, seed=0)
 total, count = np.zeros(len(x)), 0
 rates, values = [], []
 for step in range(STEPS):
-    state, info = hmc.step(state)
-    rates.append(info["acceptance_rate"])
-    values.append(state.logdensity)
-    if step >= STEPS // 2:  # the first half is warmup
-        weights = state.position[:, : target.model.dim]
+    positions, stats = chains.advance(1)
+    rates.append(stats["acceptance_rate"][:, 0])
+    values.append(stats["lp"][:, 0])
+    if step >= STEPS // 2:  # the first half climbs to the posterior
+        weights = positions[:, 0, : target.model.dim]
         total += target.model.apply(weights, x).mean(axis=0)[:, 0]
         count += 1
 acceptance = float(np.mean(rates))

@@ -142,8 +142,8 @@ def order(
     counts = sorted({max(1, round(length / step)) for step in step_sizes}, reverse=True)
     steps, errors = [length / count for count in counts], []
     for step, count in zip(steps, counts, strict=True):
-        end = rb.leapfrog(target, position, momentum, step, count)
-        errors.append(float(np.abs(energy(end.momentum, end.logdensity) - first).mean()))
+        _, p, terms, _ = target.leapfrog(position, momentum, None, step, count)
+        errors.append(float(np.abs(energy(p, terms.sum(axis=1)) - first).mean()))
     finite = np.isfinite(errors)
     slope = np.polyfit(np.log(np.array(steps)[finite]), np.log(np.array(errors)[finite]), 1)[0]
     return {"length": length, "step_size": steps, "energy_error": errors, "order": float(slope)}

@@ -1,4 +1,4 @@
-# Ribbit from R: HMC of a small network. First compile the bridge, once:
+# Ribbit from R: HMC on a small network. First compile the bridge, once:
 #   include=$(python -c 'import ribbit; print(ribbit.get_include())')
 #   gcc -shared -fPIC -I"$include" bridge.c -o bridge.so "$include"/../lib/libribbit.so.1 \
 #     -Wl,-rpath,"$include"/../lib
