@@ -74,7 +74,8 @@ class Hamiltonian(Sampler):
         return _core.kernel_statistics(cls._kernel, thinned)
 
     def _settings_on(self, density: Density) -> dict[str, Any]:
-        return self._settings[density is not self._density]
+        of_target, *of_marginal = self._settings
+        return of_target if density is self._density else of_marginal[0]
 
     def _resolved(self, options: dict[str, Any], density: Density) -> dict[str, Any]:
         """Return the settings on a density."""

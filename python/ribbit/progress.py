@@ -63,7 +63,7 @@ class Progress:
         self.seconds_spent = 0.0  # on refreshes
         self._draws = draws or (lambda step: max(0, step - warmup))
         self._first = self._done = done
-        self._skipped = 0  # steps whose statistics are unknown: like those of the next steps
+        self._skipped = 0  # steps without statistics, which the next statistics stand for
         self._display, self._shown, self._closed = _choose(progress), False, False
         self._started = time.perf_counter()
         self._due = self._started + (0.0 if self._display is None else self._display.delay)
