@@ -131,7 +131,7 @@ def other_dim(arrays):
 
 
 def one_chain(arrays):
-    state = State(arrays["state/bytes"].tobytes()).split(slice(0, 1))
+    state = State(arrays["state/bytes"].tobytes())._split(slice(0, 1))
     arrays["state/bytes"] = np.frombuffer(bytes(state), np.uint8)
 
 
