@@ -51,7 +51,7 @@ class InterruptGuard:
     def begin_foreign(self) -> None:
         """Say that code begins that does not poll the flag; raise what came just before it."""
         self.foreign = True
-        if self.requested:
+        if self.flag.is_set():
             self.foreign = False
             raise KeyboardInterrupt
 

@@ -38,6 +38,7 @@ class Memory:
         self._like, self._dim, self._most, self._keeps = theta, theta.shape[1], most, positions
         self._lock = threading.RLock()
         xp, chains = namespace(theta), theta.shape[0]
+        self._xp = xp
         self._stats: dict[str, Array] = {
             name: xp.empty((chains, 0), dtype=getattr(xp, dtype))
             for name, dtype in statistics.items()
@@ -49,7 +50,7 @@ class Memory:
 
     def _block(self, size: int) -> Array:
         """Return an array for the positions of `size` draws; MemoryError if they do not fit."""
-        xp, chains, dtype = namespace(self._like), self._like.shape[0], self._like.dtype
+        xp, chains, dtype = self._xp, self._like.shape[0], self._like.dtype
         if self._keeps:
             what = f"{size} draws of {chains} chains and {self._dim} parameters"
             what += " (thin, or save_draws=False with predict_at, need less)"
@@ -58,7 +59,7 @@ class Memory:
 
     def _grow(self, size: int) -> None:
         """Make room for `size` more draws; MemoryError if they do not fit."""
-        xp, chains, end = namespace(self._like), self._like.shape[0], self.count + size
+        xp, chains, end = self._xp, self._like.shape[0], self.count + size
         each = sum([np.dtype(dtype).itemsize for dtype in self._dtypes])
         require_memory("sample", xp, chains * end * each, np.uint8, f"statistics of {end} draws")
         block, stats = self._block(size), dict[str, Array]()

@@ -169,6 +169,7 @@ class ConvergenceMonitor:
         fits = _BATCH // (math.prod(theta.shape) * host_dtype(theta).itemsize)
         self._batch = max(1, min(fits, self._cap // self._chains))
         self._waiting: list[Array] = []  # (C, K, P) each, `_batch` draws together at most
+        self._count = 0  # draws that wait
         self._kept: list[npt.NDArray[np.float64]] = []  # (C, K, M) each
         # For the first draws that still wait. A reader of the folder of a resumed run has these.
         self._partial: npt.NDArray[np.float64] | None = None
@@ -221,8 +222,7 @@ class ConvergenceMonitor:
 
     def _unpredicted(self) -> int:
         """Return how many of the draws that wait have no predictions yet."""
-        waiting: int = sum(part.shape[1] for part in self._waiting)
-        return waiting - (0 if self._partial is None else self._partial.shape[1])
+        return self._count - (0 if self._partial is None else self._partial.shape[1])
 
     def _predicted(self) -> list[npt.NDArray[np.float64]]:
         return self._kept if self._partial is None else [*self._kept, self._partial]
@@ -232,7 +232,7 @@ class ConvergenceMonitor:
     ) -> tuple[list[npt.NDArray[np.float64]], int]:
         """Return every second draw, again and again, until they are few; and the draws per kept."""
         every = self._every
-        while sum(part.shape[1] for part in parts) * self._chains > 2 * self._cap:
+        while sum([part.shape[1] for part in parts]) * self._chains > 2 * self._cap:
             parts, every = [np.concatenate(parts, axis=1)[:, ::2]], 2 * every
         return parts, every
 
@@ -251,10 +251,11 @@ class ConvergenceMonitor:
         self._seen += count
         if part.shape[1]:
             self._waiting.append(namespace(positions).asarray(part, copy=True))
+            self._count += part.shape[1]
 
     def _batch_left(self) -> int:
         """Return how many draws the batch still takes until it is full, 0 if it is."""
-        free = self._batch - sum(part.shape[1] for part in self._waiting)
+        free = self._batch - self._count
         next_one = -(-self._seen // self._every)
         return 0 if free == 0 else (next_one + free - 1) * self._every + 1 - self._seen
 
@@ -331,6 +332,7 @@ class ConvergenceMonitor:
         kept, every = self._thinned([*self._kept, values])
         # In this order: another thread may ask for `monitored`, and gets None in between.
         self._partial, self._kept, self._every, self._waiting = None, kept, every, []
+        self._count = 0
 
     def _values(self) -> npt.NDArray[np.float64]:
         """Return the monitored quantities (C, K, M) of the waiting draws."""
@@ -370,3 +372,4 @@ class ConvergenceMonitor:
             whole = arrays["kept"]
             self._kept, self._partial = [whole[:, :-partial]], whole[:, -partial:]
         self._waiting = [from_host(xp, arrays["pending"])] if "pending" in arrays else []
+        self._count = sum([part.shape[1] for part in self._waiting])

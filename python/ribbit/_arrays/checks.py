@@ -233,15 +233,13 @@ def boolean(function: str, name: str, value: object) -> bool:
 def choice(function: str, name: str, value: object, options: Iterable[str]) -> str:
     """Return `value`, one of the strings in `options`."""
     names = tuple(options)
-    expected = " or ".join(repr(option) for option in names)
+    if isinstance(value, str) and value in names:
+        return value
+    expected, got = " or ".join(map(repr, names)), summary(value)
     if not isinstance(value, str):
-        raise TypeError(f"[{function}] expected {name} as {expected}, got {summary(value)}")
-    if value not in names:
-        advice = f": use {VALUES[value]!r}" if VALUES.get(value) in names else ""
-        raise ValueError(
-            f"[{function}] expected {name} as {expected}, got {summary(value)}{advice}"
-        )
-    return value
+        raise TypeError(f"[{function}] expected {name} as {expected}, got {got}")
+    advice = f": use {VALUES[value]!r}" if VALUES.get(value) in names else ""
+    raise ValueError(f"[{function}] expected {name} as {expected}, got {got}{advice}")
 
 
 def float_dtype(function: str, value: object) -> np.dtype[Any]:
