@@ -22,9 +22,6 @@ from ribbit.protocols import Array, RowGroup
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-
-__all__ = ["BATCH_SIZE", "Density", "all_finite", "sums_over_rows", "total"]
-
 BATCH_SIZE = 128  # default of samplers and fits on minibatches
 
 

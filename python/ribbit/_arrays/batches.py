@@ -10,8 +10,6 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Batches"]
-
 
 @dataclass(frozen=True)
 class Batches:

@@ -20,48 +20,6 @@ from ribbit.errors import DataError, DTypeError, ShapeError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = [
-    "BLOCK",
-    "FloatArray",
-    "Seed",
-    "all_true",
-    "blame",
-    "boolean",
-    "chain_ids",
-    "check_rows",
-    "choice",
-    "column_names",
-    "data",
-    "finite",
-    "float_dtype",
-    "foreign",
-    "fraction",
-    "has_cuda_interface",
-    "in_device_memory",
-    "integer",
-    "integer_array",
-    "interrupt_flag",
-    "items",
-    "known_class",
-    "malformed",
-    "mapping",
-    "matched",
-    "memory",
-    "numeric",
-    "own_memory",
-    "path",
-    "positive",
-    "real",
-    "reason",
-    "rebuild",
-    "row_blocks",
-    "seed",
-    "summary",
-    "unmasked",
-    "widths",
-]
-
-
 FloatArray: TypeAlias = "npt.NDArray[np.floating[Any]]"
 Seed: TypeAlias = "int | np.random.Generator | np.random.SeedSequence | None"
 

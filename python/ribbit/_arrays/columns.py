@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 Array64: TypeAlias = "npt.NDArray[np.float64]"
 
-__all__ = ["blocks", "counted", "moments", "moved", "spread", "warn_of_far_cells"]
-
 # A column is constant if its values span at most this many units in the last place of the largest
 # one. A constant that is computed in several ways, such as 0.3 and 0.1 + 0.2, spans one to four;
 # the error of a sum of shares that should be 1 grows with the root of their number, not with the

@@ -13,8 +13,6 @@ from ribbit._arrays.kernel_compiler import Code, KernelCompiler
 from ribbit._arrays.packages import advice
 from ribbit.protocols import Array
 
-__all__ = ["CupyDevice", "devices", "nvrtc_version", "problem"]
-
 _FEWEST = 80  # compute capability 8.0, times ten
 _MOST_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _LARGE_CLUSTERS = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED

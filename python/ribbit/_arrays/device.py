@@ -13,16 +13,6 @@ from typing import Any, Protocol, TypeAlias
 
 from ribbit.protocols import Array
 
-__all__ = [
-    "Device",
-    "Kernel",
-    "Launch",
-    "TogetherRefused",
-    "blocks_of",
-    "numbers_at_once",
-    "pack",
-]
-
 Field: TypeAlias = Any  # int, float, an array or None
 
 # cuda/kernels/block.h

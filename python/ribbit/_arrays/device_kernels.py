@@ -21,19 +21,6 @@ from ribbit._arrays.device import (
 from ribbit._arrays.namespace import host_dtype
 from ribbit.protocols import Array
 
-__all__ = [
-    "accept",
-    "draw",
-    "fill_normal",
-    "fill_uniform",
-    "finite_rows",
-    "kinetic_energy",
-    "names",
-    "round_keys",
-    "select",
-    "stream_fields",
-]
-
 _SCALARS = {"float32": "float", "float64": "double"}
 # Samples of a thread, which keeps what does not depend on them; and blocks that fill a device.
 _MOST_SAMPLES, _ENOUGH_BLOCKS = 32, 2048

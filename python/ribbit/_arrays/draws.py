@@ -7,8 +7,6 @@ import numpy as np
 from ribbit import _core
 from ribbit.protocols import Array
 
-__all__ = ["put_draw"]
-
 _LARGE = 1 << 22  # bytes: what a thread takes to copy in a millisecond
 
 

@@ -18,8 +18,6 @@ from typing import Any
 from ribbit._arrays import kernel_sources
 from ribbit._arrays.warning import warn
 
-__all__ = ["Code", "KernelCompiler", "cache_folder"]
-
 _PATIENCE = 1.0  # seconds of compiling until a line says so
 
 

@@ -11,18 +11,6 @@ from pathlib import Path
 
 from ribbit._arrays.device import THREADS
 
-__all__ = [
-    "HEADERS",
-    "OPTIONS",
-    "blocks_of_cluster",
-    "entry",
-    "least_capability",
-    "of_kernel",
-    "runs_together",
-    "source",
-    "threads_of",
-]
-
 HEADERS = (
     "cuda/kernels/random_kernels.h",
     "cuda/kernels/leapfrog_kernels.h",

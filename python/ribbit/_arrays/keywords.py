@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import Any, NoReturn
 
-__all__ = ["ATTRIBUTES", "VALUES", "advice", "explain"]
-
 # Names here, each with the names that other libraries, or other functions here, have for it. Case,
 # underscores, "num_" or "n_" in front and "_rate" or "_prob" at the end do not count.
 _OTHERS = {

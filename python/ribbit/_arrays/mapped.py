@@ -19,8 +19,6 @@ from ribbit.errors import DataError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["MappedRows", "mapped"]
-
 _AT_ONCE = 16  # rows far from one another: the system maps pages around each, too
 _COMPARED = 64  # rows that tell whether a file is the one that was meant
 # In the order of RowFormat in cpu/layers/rows.h.

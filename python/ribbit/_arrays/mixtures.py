@@ -14,8 +14,6 @@ from ribbit.protocols import PredictiveTerms
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["cdf", "crps", "quantiles"]
-
 
 def quantiles(
     kind: str, terms: PredictiveTerms, levels: Sequence[float]

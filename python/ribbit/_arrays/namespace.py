@@ -22,23 +22,6 @@ if TYPE_CHECKING:
 
     from ribbit._arrays.device import Device
 
-
-__all__ = [
-    "device_of",
-    "errstate",
-    "from_device",
-    "from_host",
-    "is_array",
-    "is_device_array",
-    "is_lazy",
-    "library_of",
-    "namespace",
-    "refuse_device_array",
-    "running_sum",
-    "to_host",
-]
-
-
 _IGNORE: Any = contextlib.nullcontext()
 
 

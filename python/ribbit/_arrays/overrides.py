@@ -9,8 +9,6 @@ import functools
 import types
 from typing import Any
 
-__all__ = ["PREDICTION", "WHOLE", "check", "described", "followed", "hidden", "needed", "own"]
-
 DENSITY = ("value_and_grad", "terms_and_grad")
 PREDICTION = ("predictive", "outputs", "log_likelihood")
 # Another target that is made of this one would lose a replaced member.

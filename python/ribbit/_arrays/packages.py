@@ -6,8 +6,6 @@ import contextlib
 import sys
 from collections.abc import Iterator
 
-__all__ = ["advice", "missing", "needing"]
-
 # What pip installs for a package: a line of an extra of pyproject.toml. Messages name no extra of
 # Ribbit, which is on no index.
 _CUDA = '"cupy-cuda{0}x>=14.2,<16" "cuda-toolkit[cudart,nvrtc]=={0}.*"'

@@ -15,15 +15,6 @@ from ribbit.protocols import Array
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = [
-    "check_made",
-    "drawn_positions",
-    "host_position",
-    "one_position",
-    "position",
-    "trajectory",
-]
-
 
 def position(
     xp: ModuleType, function: str, name: str, value: Any, dtype: np.dtype[Any], dim: int

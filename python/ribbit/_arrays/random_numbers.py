@@ -21,19 +21,6 @@ if TYPE_CHECKING:
 
     from ribbit._arrays.device import Device
 
-
-__all__ = [
-    "FIT_LAYERS",
-    "MOMENTUM",
-    "draw_weights",
-    "epoch_rows",
-    "normal",
-    "normal_starts",
-    "reparameterize",
-    "uniform",
-]
-
-
 # Purposes of random numbers, as in core/philox_hd.h; a number never changes.
 _PURPOSES = _core.codes()["PURPOSES"]
 MOMENTUM, ACCEPT, JITTER = (_PURPOSES[name] for name in ("momentum", "accept", "jitter"))

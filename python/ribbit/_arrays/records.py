@@ -10,8 +10,6 @@ from typing import Any
 from ribbit._arrays.checks import summary
 from ribbit.errors import DTypeError, ShapeError
 
-__all__ = ["check", "check_axes", "check_predictive"]
-
 _KINDS: dict[str, tuple[type, str]] = {
     "bool": (bool, "a bool"),
     "int": (numbers.Integral, "an integer"),

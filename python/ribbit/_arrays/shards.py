@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from ribbit import _core
 
-__all__ = ["DEFAULT_SHARDS", "MOST_SHARDS", "PANEL", "row_bounds"]
-
 DEFAULT_SHARDS = 16  # with a group, where nobody says
 MOST_SHARDS = 16
 PANEL: int = _core.build_info()["panel_rows"]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-__all__ = ["html_table"]
-
 
 def html_table(title: str, rows: Iterable[Sequence[str]], note: str = "") -> str:
     """Return an HTML table of escaped texts, with a note below."""

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["accept", "finite_rows", "kinetic_energy", "select"]
-
-
 def kinetic_energy(xp: ModuleType, momentum: Array, inverse_mass: Array | None) -> Array:
     """Return 0.5 * sum(momentum^2 * inverse_mass) per chain, (C,), summed in float64."""
     if xp is np:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ribbit import _core
 
-__all__ = ["MOMENTS", "RULES", "check_moments"]
-
 _COUNTS = _core.rule_moments()
 
 RULES = dict(sorted(_core.codes()["RULES"].items(), key=lambda item: item[1]))

@@ -11,8 +11,6 @@ from types import FrameType
 
 from ribbit.errors import RibbitWarning
 
-__all__ = ["warn", "warnings_to"]
-
 _OURS = "ribbit"
 # These packages call the library for the user, as the standard library does.
 _BETWEEN = {"dask", "distributed", "imblearn", "jax", "joblib", "mpi4py", "numpy", "numpyro"}

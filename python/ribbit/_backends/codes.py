@@ -8,18 +8,6 @@ import struct
 
 from ribbit import _core
 
-__all__ = [
-    "ACTIVATIONS",
-    "COLUMNS",
-    "ESTIMATORS",
-    "INTEGRATORS",
-    "LIKELIHOODS",
-    "OPS",
-    "PRIORS",
-    "bits_of",
-    "number_of",
-]
-
 _TABLES = _core.codes()
 
 

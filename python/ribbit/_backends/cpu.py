@@ -22,8 +22,6 @@ from ribbit._backends.density_table import DensityTable, LikelihoodTable, Networ
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Cpu", "pointer_density", "xla_handler", "xla_number"]
-
 
 @dataclass(frozen=True)
 class Cpu:

@@ -10,15 +10,6 @@ import numpy.typing as npt
 
 from ribbit import _core
 
-__all__ = [
-    "DensityTable",
-    "IntegratedLayer",
-    "LikelihoodTable",
-    "NetworkTable",
-    "merged",
-    "prior_constants",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class NetworkTable:

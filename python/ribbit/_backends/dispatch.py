@@ -16,8 +16,6 @@ from ribbit._backends.density_table import NetworkTable
 from ribbit.errors import DTypeError
 from ribbit.protocols import Array
 
-__all__ = ["Backend", "backend_of", "backend_of_data", "outputs"]
-
 Backend: TypeAlias = Any  # Cpu or Cuda
 
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))

@@ -13,8 +13,6 @@ from ribbit.errors import PrecisionWarning
 if TYPE_CHECKING:
     from ribbit._arrays.device import Device
 
-__all__ = ["PASSES", "PRECISIONS", "Passes", "Precision", "check_memory", "resolve", "warn_of_tf32"]
-
 Precision: TypeAlias = Literal["float32", "mixed", "float64", "tf32"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 

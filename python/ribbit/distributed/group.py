@@ -18,8 +18,6 @@ from ribbit._arrays import checks
 from ribbit._arrays.shards import DEFAULT_SHARDS, MOST_SHARDS, row_bounds
 from ribbit.errors import GroupError
 
-__all__ = ["Communicator", "Group"]
-
 # Of a message: what is done, whether this rank wants to stop or has failed, a length and a number.
 _HEADER = struct.Struct("<HHIqq")
 _WISH, _FAILED = 1, 2

@@ -13,8 +13,6 @@ from ribbit._arrays import checks
 from ribbit._arrays.packages import needing
 from ribbit.distributed.group import Group
 
-__all__ = ["from_mpi"]
-
 PATIENCE = 30.0  # seconds after which a rank says, once, that it waits
 _LOOKS = 1024  # at a request, between two looks at the clock
 

@@ -20,8 +20,6 @@ from ribbit._arrays.warning import warnings_to
 from ribbit.errors import GroupError
 from ribbit.protocols import Array, RowGroup
 
-__all__ = ["RankAgreement", "agreement"]
-
 
 class RankAgreement:
     """One call of ``sample`` or ``fit`` on every rank of a group, or on one process without one."""

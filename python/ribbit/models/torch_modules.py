@@ -24,8 +24,6 @@ from ribbit.models import torch_weights
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["TOLERANCE", "from_torch"]
-
 TOLERANCE = 1e-4
 """Largest difference of an output, over the largest output of the layer."""
 

@@ -23,8 +23,6 @@ from ribbit.targets.prior_base import LOG_NOISE, PriorLike
 from ribbit.targets.priors import Normal
 from ribbit.targets.spec import DensitySpec
 
-__all__ = ["GaussNewton"]
-
 
 class GaussNewton:
     """Base class of `Posterior`: its curvature, for Laplace approximations in host memory."""

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
     from ribbit.models.model import Model
 
-
-__all__ = ["MaskedPosterior"]
-
 _COLUMN = {name: i for i, name in enumerate(COLUMNS)}
 
 

@@ -25,8 +25,6 @@ from ribbit.targets.likelihoods import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["known_likelihoods", "noise_information", "prior_curvature", "roots"]
-
 
 def roots(likelihood: Likelihood, outputs: Array64, log_noise: Array64 | None) -> Array64:
     """Return roots R (N, K), if diagonal, or (N, K, K) of the information of each row: R^T R."""

@@ -27,8 +27,6 @@ from ribbit.targets.spec import DensitySpec, digest
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["IntegratedSpec", "integrate", "pays"]
-
 # Plain gradients that one with the layer integrated out may cost, by count. Where it took 3.7 times
 # as long (8-30-1) effective samples per second doubled, where 4.8 (8-50-1) they did not.
 _MOST = 4.0

@@ -24,8 +24,6 @@ from ribbit.targets.likelihoods import Array64, Kind
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["LinearizedNetwork", "NormalNetwork", "blocks", "first_of", "jacobian"]
-
 _FLOAT64 = np.dtype(np.float64)
 _NUMBERS = 1 << 22  # of a block of Jacobians: 32 MB, and some milliseconds between two questions
 _PARTS = 64  # of the distribution of a learned noise

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["public"]
-
 _NAMES = (
     "advance advance_variational check_inputs compile complete drawn fingerprint flat gauss_newton "
     "inputs interruptible isokinetic kind leapfrog masked network_predictive "

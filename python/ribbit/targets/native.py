@@ -22,9 +22,6 @@ from ribbit.targets.spec import DensitySpec
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-
-__all__ = ["NativeDensity", "NativeSteps"]
-
 _FIRST_ROW = np.zeros(1, dtype=np.int64)
 
 

@@ -33,16 +33,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = [
-    "Masks",
-    "NetworkPredictive",
-    "NormalWeights",
-    "check_addresses",
-    "predictive_from_description",
-    "unravel",
-]
-
-
 @dataclass(frozen=True)
 class Masks:
     """Draws of one weight vector under masks; draw number s takes the masks of sample s."""

@@ -14,8 +14,6 @@ from ribbit.results.prediction import Prediction
 from ribbit.targets.likelihoods import Array64
 from ribbit.targets.prior_table import PriorTable
 
-__all__ = ["drawn", "predicted"]
-
 _Generators: TypeAlias = "tuple[np.random.Generator, np.random.Generator]"
 
 

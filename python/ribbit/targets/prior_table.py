@@ -19,8 +19,6 @@ from ribbit.targets.scales import ScaleBuilder, ScaleTable
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["PriorTable", "chosen", "patterns_of", "resolve", "warn_of_hidden"]
-
 
 @dataclass(frozen=True)
 class PriorTable:

@@ -19,16 +19,6 @@ from ribbit.errors import DataError, GroupError
 if TYPE_CHECKING:
     from ribbit.protocols import RowGroup
 
-__all__ = [
-    "Ranks",
-    "check_group",
-    "check_options",
-    "handshake",
-    "on_every_rank",
-    "spaced",
-    "weights_of_all",
-]
-
 _T = TypeVar("_T")
 
 

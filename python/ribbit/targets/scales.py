@@ -17,8 +17,6 @@ from ribbit.targets.prior_base import LearnedScales, Parameter, ScalePrior
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["ScaleArray", "ScaleBuilder", "ScaleTable"]
-
 
 @dataclass(frozen=True)
 class ScaleArray:

@@ -40,8 +40,6 @@ from ribbit.targets.units import Units
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["DensitySpec", "blocks_of", "digest", "log_noise_prior"]
-
 _SEEN_INPUTS, _SEEN_TARGETS = 512, 1 << 17  # rows at most that all ranks of a group see
 # Inputs of a block, biases counted: a step mixes each weight with as many others, and a chain keeps
 # a matrix.

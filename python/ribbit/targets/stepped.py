@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from ribbit.targets.spec import DensitySpec
 
-__all__ = ["collapse", "step_of", "vanishing_noise", "warn_of_steps"]
-
 # A value is frequent from so many rows on, and from this share of them on; y takes steps where
 # frequent values have this share of the rows.
 _FEWEST, _SHARE, _ENOUGH = 10, 0.05, 0.25

@@ -31,8 +31,6 @@ from ribbit.targets.prior_base import Prior
 if TYPE_CHECKING:
     from ribbit.models.model import Model
 
-__all__ = ["Units", "target_units", "warn_of_scale"]
-
 # Columns with a larger mean or sd, or with a smaller sd, are far from unit scale. Not inputs of a
 # table that seldom, but then do leave their mean: a rare category, a pixel of the margin of a flat
 # image.

@@ -34,8 +34,6 @@ from ribbit.protocols import Array
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Cuda"]
-
 _T = TypeVar("_T")
 
 

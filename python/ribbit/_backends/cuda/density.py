@@ -18,21 +18,14 @@ from ribbit._arrays import positions as positions_
 from ribbit._arrays.device import Device
 from ribbit._arrays.namespace import host_dtype, to_host
 from ribbit._backends.cuda.programs import persistent
-from ribbit._backends.cuda.programs.gradient import (
-    MOST_CHAINS,
-    DensityTable,
-    Program,
-    bytes_per_chain,
-)
+from ribbit._backends.cuda.programs.gradient import MOST_CHAINS, Program, bytes_per_chain
 from ribbit._backends.cuda.programs.persistent import Persistent
 from ribbit._backends.cuda.programs.rows import RowsProgram, partial_sums
 from ribbit._backends.cuda.steps import DeviceSteps, UpdateRule, bytes_per_chain_of_steps
 from ribbit._backends.cuda.variational import DeviceVariational
+from ribbit._backends.density_table import DensityTable
 from ribbit.errors import ShapeError
 from ribbit.protocols import Array
-
-__all__ = ["DeviceDensity"]
-
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

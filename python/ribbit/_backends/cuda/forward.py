@@ -19,8 +19,6 @@ from ribbit._backends.density_table import LikelihoodTable
 from ribbit._backends.precision import PASSES, Passes
 from ribbit.protocols import Array
 
-__all__ = ["Forward", "numbered_outputs", "predictive_moments", "sizes"]
-
 _PANEL_ROWS = 2048  # at most: with samples along the grid more fill no device better
 _MOST_SAMPLES = 128  # in one pass, likewise
 _MOMENT_ROWS = 16  # of a block of AddMoments

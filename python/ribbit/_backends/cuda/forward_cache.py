@@ -16,8 +16,6 @@ from ribbit._backends.cuda.forward import Forward, sizes
 from ribbit._backends.cuda.samples import Masked, Samples
 from ribbit.protocols import Array
 
-__all__ = ["with_forward"]
-
 _MOST = 4  # programs that are kept
 # Bytes of one that is kept, with its rows. A larger one runs for longer than it takes to write.
 _MOST_BYTES = 256 << 20

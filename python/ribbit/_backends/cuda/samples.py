@@ -15,8 +15,6 @@ from ribbit._arrays import device_kernels, random_numbers
 from ribbit._arrays.device import Device
 from ribbit.protocols import Array
 
-__all__ = ["Drawn", "Masked", "Samples", "Stored"]
-
 
 class Samples(Protocol):
     """What a forward pass asks of its samples."""

@@ -20,10 +20,9 @@ from ribbit._arrays.device import THREADS, Device, Kernel, Launch, blocks_of, pa
 from ribbit._arrays.namespace import host_dtype
 from ribbit._arrays.threads import Interrupted
 from ribbit._arrays.update_rules import MOMENTS, RULES
-from ribbit._backends.cuda.programs.gradient import DensityTable, Program, bytes_per_chain
+from ribbit._backends.cuda.programs.gradient import Program, bytes_per_chain
+from ribbit._backends.density_table import DensityTable
 from ribbit.protocols import Array
-
-__all__ = ["DeviceSteps", "UpdateRule", "bytes_per_chain_of_steps"]
 
 _MOST_STEPS = 4096  # rows of the table: of one piece of a call
 _COLUMNS = 6  # StepRow of cuda/kernels/update_kernels.h

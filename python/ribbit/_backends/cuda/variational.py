@@ -26,8 +26,6 @@ from ribbit._backends.density_table import DensityTable, merged
 from ribbit.errors import ShapeError
 from ribbit.protocols import Array
 
-__all__ = ["DeviceVariational"]
-
 
 class DeviceVariational:
     """Steps of a mean-field Gaussian; the samples of a step are the chains of a program."""

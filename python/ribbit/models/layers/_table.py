@@ -18,8 +18,6 @@ import numpy.typing as npt
 from ribbit._backends.codes import COLUMNS, bits_of
 from ribbit.errors import ShapeError
 
-__all__ = ["COLUMNS", "Layer", "Parameter", "Table", "TorchArrays", "Value"]
-
 _MOST_SCALARS = 2**34
 _NONE = dict.fromkeys(("weight", "bias", "second", "third"), -1)
 

@@ -10,8 +10,6 @@ from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 from ribbit._backends.cuda.layers.products import Operand
 from ribbit._backends.cuda.layers.window import grouped, kernel, sliding, turned_kernel
 
-__all__ = ["OPERATIONS"]
-
 _MOST_TAPS = 32  # that have bits of a word
 
 

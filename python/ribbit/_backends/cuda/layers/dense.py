@@ -8,8 +8,6 @@ from ribbit._backends.cuda.layers.op import Op
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 from ribbit._backends.cuda.layers.products import Operand
 
-__all__ = ["OPERATIONS"]
-
 
 def write(panel: Panel, number: int, row: Row) -> Backward:
     """Append value = f(x W + b); backward: the gradients of W, b and x."""

@@ -6,8 +6,6 @@ from ribbit._arrays.device import STATIC_SHARED, THREADS, Launch
 from ribbit._backends.cuda.layers import products
 from ribbit._backends.cuda.layers.panel import Cell, Panel, Row
 
-__all__ = ["fits", "gradient", "gradient_fits", "has_images", "launch"]
-
 _ACROSS = (64, 32, 16)  # outs of a block
 _MOST_OUTS = 16  # that tensor cores leave to others
 _SIDES = ("height", "width")

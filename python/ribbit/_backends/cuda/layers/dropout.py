@@ -11,8 +11,6 @@ from ribbit._backends.cuda.layers.op import Op, places_of
 from ribbit._backends.cuda.layers.panel import Backward, Cell, LearnedRate, Panel, Row
 from ribbit.protocols import Array
 
-__all__ = ["blocks_of_units", "prior_of_learned", "write"]
-
 _CHANNELS = 1  # argument of a row that drops whole channels
 
 

@@ -6,8 +6,6 @@ from ribbit._arrays.device import Launch, blocks_of
 from ribbit._backends.cuda.layers.op import Op
 from ribbit._backends.cuda.layers.panel import Backward, Cell, Panel, Row
 
-__all__ = ["OPERATIONS", "settle"]
-
 
 def write(panel: Panel, number: int, row: Row) -> Backward:
     """Append value = f(a) or f(a + b); backward: the gradients of a and b."""

@@ -6,8 +6,6 @@ from ribbit._arrays.device import Launch, blocks_of
 from ribbit._backends.cuda.layers.op import Op
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 
-__all__ = ["OPERATIONS"]
-
 _TOKENS, _CHANNELS = 64, 32  # of a block of EmbeddingGradient
 
 

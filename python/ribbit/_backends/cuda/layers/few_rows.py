@@ -5,8 +5,6 @@ from __future__ import annotations
 from ribbit._arrays.device import Launch
 from ribbit._backends.cuda.layers.products import Operand
 
-__all__ = ["MOST_ROWS", "product", "takes"]
-
 MOST_ROWS = 512  # of a run: from there on tiles with all terms fill a device
 _LEAST_TERMS, _LEAST_COLUMNS = 64, 17
 _M, _N = 32, 16  # outputs of a block

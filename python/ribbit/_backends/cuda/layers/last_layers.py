@@ -19,8 +19,6 @@ from ribbit._backends.cuda.layers.products import (
     tensor_time,
 )
 
-__all__ = ["launch", "takes"]
-
 _LEAST, _MOST_OUTPUTS = 65, 16
 _COLUMNS = (128, 192, 256, 320, 416)  # of a block: all that there are, and what is beyond them
 _ROWS = (32, 64, 128, 256)

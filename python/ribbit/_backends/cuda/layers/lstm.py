@@ -7,8 +7,6 @@ from ribbit._backends.cuda.layers.op import Op
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 from ribbit._backends.cuda.layers.products import Operand
 
-__all__ = ["OPERATIONS"]
-
 _GATE_COLUMNS = 64  # of a tile, for 16 units
 
 

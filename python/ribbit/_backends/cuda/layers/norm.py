@@ -11,8 +11,6 @@ from ribbit._backends.cuda.layers import products
 from ribbit._backends.cuda.layers.op import Op, places_of
 from ribbit._backends.cuda.layers.panel import Backward, Cell, Panel, Row
 
-__all__ = ["OPERATIONS", "columns_of", "is_aligned", "response_delta_sink", "response_sink"]
-
 _MOST_LANES = 32  # threads of a block that neighbouring channels occupy
 _COLUMNS = 32  # of a block of SumRows
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 
-__all__ = ["Op", "places_of"]
-
 
 @dataclass(frozen=True)
 class Op:

@@ -19,22 +19,6 @@ from ribbit._backends.cuda.layers import (
 from ribbit._backends.cuda.layers.op import Op
 from ribbit._backends.cuda.layers.panel import Norms, Panel, Row
 
-__all__ = [
-    "TABLE",
-    "activation_codes",
-    "arrays_of",
-    "fused_activations",
-    "gradient_terms",
-    "joined_sums",
-    "last_layers",
-    "lent_deltas",
-    "norms_of",
-    "row_terms",
-    "settled",
-    "skipped_rows",
-    "state_size",
-]
-
 ACTIVATION, DROPOUT = OPS["activation"], OPS["dropout"]
 ADD = OPS["add"]
 _NORMS = {OPS[name] for name in norm.OPERATIONS}  # they read the delta of their value alone

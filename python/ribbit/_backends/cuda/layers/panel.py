@@ -14,19 +14,6 @@ from ribbit._arrays.device import Launch
 from ribbit._backends.precision import Passes
 from ribbit.protocols import Array
 
-__all__ = [
-    "Arrays",
-    "Backward",
-    "Cell",
-    "LearnedRate",
-    "Masks",
-    "Norms",
-    "Panel",
-    "Partials",
-    "Row",
-    "Slices",
-]
-
 Row: TypeAlias = dict[str, int]  # one row of the layer table, by the names of its columns
 Backward: TypeAlias = Callable[[], None]
 Arrays: TypeAlias = tuple[tuple[int, int], ...]  # offset and size of some parameters

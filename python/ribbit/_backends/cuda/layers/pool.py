@@ -8,8 +8,6 @@ from ribbit._backends.cuda.layers.op import Op
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 from ribbit._backends.cuda.layers.window import sliding
 
-__all__ = ["OPERATIONS"]
-
 
 def write(panel: Panel, number: int, row: Row) -> Backward:
     """Append the largest of each window, or the mean; backward: the gradient of x."""

@@ -12,26 +12,6 @@ from typing import Any
 from ribbit._arrays.device import STATIC_SHARED, THREADS, Launch
 from ribbit._backends.cuda.layers.panel import Cell, Panel, Row
 
-__all__ = [
-    "DEPTH",
-    "L2_RATE",
-    "MOST_STRIDE",
-    "MOST_WIDE",
-    "PROCESSORS",
-    "TENSOR_RATE",
-    "Operand",
-    "activation_sink",
-    "aligned",
-    "delta_sink",
-    "gradient_sink",
-    "has_taps",
-    "matrix",
-    "product",
-    "tap_gradient",
-    "tensor_time",
-    "weight_gradient",
-]
-
 DEPTH = 16  # terms of a sum that lie in shared memory at a time
 _NARROW = 16  # columns, or weights of an output, that a tile of 64 would be mostly padding for
 _WIDE = 1 << 18  # multiply-adds from which wide products pay

@@ -18,8 +18,6 @@ from ribbit._backends.cuda.layers.products import Operand
 from ribbit._backends.cuda.layers.window import grouped, kernel, sliding, turned_kernel
 from ribbit.protocols import Array
 
-__all__ = ["FLIPOUT", "LOCAL", "PAIRED", "REPARAM", "Paths", "arrays_of", "sizes_of", "write"]
-
 REPARAM, LOCAL, FLIPOUT = (ESTIMATORS[name] for name in ("reparam", "local", "flipout"))
 PAIRED = (OPS["dense"], OPS["conv"])  # operations with two paths
 

@@ -9,8 +9,6 @@ from ribbit._arrays.device import STATIC_SHARED, THREADS, Launch
 from ribbit._backends.codes import OPS
 from ribbit._backends.cuda.layers.panel import Cell, Panel, Row
 
-__all__ = ["block_rows", "write"]
-
 _MOST_OUTPUTS = 16
 _MOST_SHARED = 112 * 1024  # bytes that let two blocks share a multiprocessor of sm_90
 # Rows of a block, up to how many of a run: where they are few, blocks are to be many.

@@ -6,8 +6,6 @@ from ribbit._backends.cuda.layers import products
 from ribbit._backends.cuda.layers.panel import Row
 from ribbit._backends.cuda.layers.products import Operand
 
-__all__ = ["grouped", "kernel", "sliding", "turned_kernel"]
-
 _WINDOW = (  # template arguments of Sliding
     *("height", "width", "channels", "kernel_height", "kernel_width"),
     *("stride_height", "stride_width", "pad_top", "pad_left", "out_height", "out_width"),

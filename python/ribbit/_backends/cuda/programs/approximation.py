@@ -10,8 +10,6 @@ from typing import Protocol, TypeAlias
 from ribbit._arrays.batches import Batches
 from ribbit.protocols import Array
 
-__all__ = ["Approximation", "Batch", "GradientProgram", "Scheme", "Segment"]
-
 # Offset, size, kind and constants of a prior.
 Segment: TypeAlias = tuple[int, int, int, tuple[float, ...]]
 

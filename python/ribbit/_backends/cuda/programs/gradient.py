@@ -31,8 +31,6 @@ from ribbit._backends.density_table import DensityTable, merged
 from ribbit._backends.precision import PASSES
 from ribbit.protocols import Array
 
-__all__ = ["MOST_CHAINS", "DensityTable", "Program", "bytes_per_chain"]
-
 MOST_CHAINS = MOST_ALONG_Y // MOST_SLICES  # of a program: chains x slices are counted in 16 bits
 _ROW_BLOCK = 256  # rows of a block of the likelihood
 

@@ -14,8 +14,6 @@ import numpy as np
 from ribbit._arrays.device import THREADS, Device, Launch
 from ribbit.protocols import Array
 
-__all__ = ["Join", "PriorSegment", "Source", "Step"]
-
 _EACH = 4 * THREADS  # parameters of a block
 _MANY, _LANES = 64, 8  # partial sums from which on several threads add up those of a parameter
 PriorSegment = tuple[int, int, int, tuple[float, ...]]  # offset, size, kind, constants

@@ -15,18 +15,6 @@ from ribbit._backends.codes import ACTIVATIONS, COLUMNS, OPS
 from ribbit._backends.density_table import DensityTable
 from ribbit.protocols import Array
 
-__all__ = [
-    "MOST_WORK",
-    "Network",
-    "Persistent",
-    "fits",
-    "network_fields",
-    "network_of",
-    "owned",
-    "shared_bytes",
-    "stays",
-]
-
 _SHARED = 96 * 1024  # bytes of a block: two blocks share a multiprocessor from sm_90 on
 _MOST_OWNED = 48  # floats of a thread, of momenta and of gradients, in registers
 _MOST_WEIGHTS = 10_000  # from there on a gradient of one chain is enough for many blocks

@@ -29,8 +29,6 @@ from ribbit._backends.cuda.layers.panel import (
 from ribbit._backends.precision import Passes
 from ribbit.protocols import Array
 
-__all__ = ["GROUP", "Walk", "is_cut", "panel_rows", "rows_of", "run_rows", "scalars_of"]
-
 # Of one chain's activations. Rows that fit the first are one panel. Of larger networks a run has
 # `_RUN` rows and a panel as many groups of them as memory has room for, at least one; where the
 # second does not hold a group a run is what it holds.

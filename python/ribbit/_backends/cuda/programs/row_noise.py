@@ -18,8 +18,6 @@ from ribbit._backends.cuda.programs.plan import panel_rows, rows_of, run_rows
 from ribbit._backends.density_table import DensityTable
 from ribbit.protocols import Array
 
-__all__ = ["PairedProgram", "bytes_per_sample"]
-
 
 class _PairedTable(DensityTable):
     """A density whose positions and gradients have a second half, for the second path."""

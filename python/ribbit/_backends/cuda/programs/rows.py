@@ -23,8 +23,6 @@ from ribbit._backends.cuda.programs.persistent import (
 from ribbit._backends.density_table import DensityTable
 from ribbit.protocols import Array
 
-__all__ = ["RowsProgram", "partial_sums"]
-
 _FEW, _MANY = 128, 256  # threads of a block: four share a multiprocessor, or two
 _FEW_OWNED = 16  # weights of a thread, at most, of blocks with few threads
 _SHARED = 54 * 1024  # bytes that let four blocks share a multiprocessor of sm_90

@@ -8,8 +8,6 @@ from ribbit._backends.cuda.layers import op_table
 from ribbit._backends.cuda.layers.panel import Arrays, Row, Slices
 from ribbit._backends.cuda.programs.plan import GROUP
 
-__all__ = ["MOST_SLICES", "joined", "slices_of"]
-
 _SLICE = 256  # terms of a weight's gradient that one block adds up, at least
 _TILE = 4096  # numbers of a weight that a block makes
 MOST_SLICES = 256  # of a weight's gradient, where its terms allow it: they fill a large device

@@ -12,8 +12,6 @@ from ribbit._arrays.threads import Interrupted
 from ribbit._backends.cuda.programs.join import Step
 from ribbit.protocols import Array
 
-__all__ = ["Trajectory"]
-
 _OF_A_THREAD = 8  # numbers that it has on their way at once, see KickDrift
 
 

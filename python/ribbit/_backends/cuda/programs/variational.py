@@ -29,8 +29,6 @@ from ribbit._backends.cuda.programs.approximation import (
 )
 from ribbit.protocols import Array
 
-__all__ = ["Variational"]
-
 _WEIGHT_NOISE = 5 << 24  # purpose and layer of core/philox_hd.h
 _NO_KEYS = (0,) * 10  # of a stream's rounds: the clock has the seed
 _NO_PRIOR = (-1, (0.0,) * 5)  # kind and constants
