@@ -75,8 +75,6 @@ def normal(
     """Return normals (C, n) of (seed, purpose, layer, step, chain, element), float32 or float64."""
     # purpose, layer: numbers of ``core/philox_hd.h``. Other libraries than NumPy and a device's are
     # filled on the host.
-    # purpose, layer: numbers of ``core/philox_hd.h``. Other libraries than NumPy and a device's are
-    # filled on the host.
     device = device_of(xp)
     if device is not None:
         array = xp.empty(shape, dtype=dtype_in(xp, dtype))

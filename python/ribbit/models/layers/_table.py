@@ -136,6 +136,11 @@ class Table:
         self.parameters.append(Parameter(full, shape, offset, fan_in, is_weight, initial))
         return offset
 
+    def scale_and_shift(self, channels: int) -> dict[str, int]:
+        """Append gamma, which starts at 1, and beta; return their columns."""
+        gamma = self.parameter("gamma", (channels,), initial=1.0)
+        return {"weight": gamma, "bias": self.parameter("beta", (channels,))}
+
     def row(
         self,
         op: int,

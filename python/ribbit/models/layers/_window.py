@@ -40,6 +40,16 @@ def padding(function: str, value: object) -> str | int | tuple[int, int]:
     return pair(function, "padding", value, minimum=0)
 
 
+def sequence_padding(function: str, value: object) -> str | int:
+    """Return padding of a sequence as it was given, a name or an int, after checking it."""
+    found = padding(function, value)
+    if isinstance(found, tuple):
+        raise TypeError(
+            f"[{function}] expected padding as 'valid' or 'same' or an integer, got {found}"
+        )
+    return found
+
+
 def both(value: int | tuple[int, int]) -> tuple[int, int]:
     """Return (height, width)."""
     return value if isinstance(value, tuple) else (value, value)

@@ -166,22 +166,15 @@ class Affine:
         channels = value.shape[-1]
         shape = (1, value.size // channels, channels)
         _, columns = _window.geometry(table, self, shape, (1, 1), (1, 1), "valid", channels)
-        gamma = table.parameter("gamma", (channels,), initial=1.0)
-        beta = table.parameter("beta", (channels,))
-        return table.row(
-            self.op, value, value.shape, weight=gamma, bias=beta, argument=channels, **columns
-        )
+        columns |= table.scale_and_shift(channels) | {"argument": channels}
+        return table.row(self.op, value, value.shape, **columns)
 
 
 def _check(layer: Conv2D | Conv1D, name: str) -> None:
     filters = checks.integer(name, "filters", layer.filters, minimum=1, maximum=_window.MAX_SIZE)
     object.__setattr__(layer, "filters", filters)
-    padding = _window.padding(name, layer.padding)
-    if isinstance(layer, Conv1D) and isinstance(padding, tuple):
-        raise TypeError(
-            f"[{name}] expected padding as 'valid' or 'same' or an integer, got {padding}"
-        )
-    object.__setattr__(layer, "padding", padding)
+    padding = _window.padding if isinstance(layer, Conv2D) else _window.sequence_padding
+    object.__setattr__(layer, "padding", padding(name, layer.padding))
     object.__setattr__(layer, "bias", checks.boolean(name, "bias", layer.bias))
     groups = checks.integer(name, "groups", layer.groups, minimum=1, maximum=_window.MAX_SIZE)
     object.__setattr__(layer, "groups", groups)

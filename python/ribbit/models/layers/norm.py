@@ -68,19 +68,10 @@ class FilterResponseNorm:
                 f"got {value.shape}"
             )
         channels = value.shape[-1]
-        gamma = table.parameter("gamma", (channels,), initial=1.0)
-        beta = table.parameter("beta", (channels,))
-        tau = table.parameter("tau", (channels,)) if self.threshold else -1
-        return table.row(
-            self.op,
-            value,
-            value.shape,
-            weight=gamma,
-            bias=beta,
-            third=tau,
-            channels=channels,
-            number=self.eps,
-        )
+        columns = table.scale_and_shift(channels)
+        if self.threshold:
+            columns["third"] = table.parameter("tau", (channels,))
+        return table.row(self.op, value, value.shape, **columns, channels=channels, number=self.eps)
 
 
 @dataclass(frozen=True)
@@ -122,17 +113,8 @@ class LayerNorm:
     def _compile(self, table: Table, value: Value) -> Value:
         """Write gamma and beta; number: eps."""
         channels = value.shape[-1]
-        gamma = table.parameter("gamma", (channels,), initial=1.0)
-        beta = table.parameter("beta", (channels,))
-        return table.row(
-            self.op,
-            value,
-            value.shape,
-            weight=gamma,
-            bias=beta,
-            channels=channels,
-            number=self.eps,
-        )
+        columns = table.scale_and_shift(channels)
+        return table.row(self.op, value, value.shape, **columns, channels=channels, number=self.eps)
 
 
 @dataclass(frozen=True)
@@ -191,15 +173,5 @@ class GroupNorm:
                 f"[{table.function}] expected channels that divide into {self.groups} groups, "
                 f"got {channels} channels"
             )
-        gamma = table.parameter("gamma", (channels,), initial=1.0)
-        beta = table.parameter("beta", (channels,))
-        return table.row(
-            self.op,
-            value,
-            value.shape,
-            weight=gamma,
-            bias=beta,
-            channels=channels,
-            argument=self.groups,
-            number=self.eps,
-        )
+        columns = table.scale_and_shift(channels) | {"argument": self.groups}
+        return table.row(self.op, value, value.shape, **columns, channels=channels, number=self.eps)

@@ -135,11 +135,7 @@ class MaxPool1D:
             if name == "pool_size" or size is not None:
                 size = checks.integer("MaxPool1D", name, size, minimum=1, maximum=_window.MAX_SIZE)
                 object.__setattr__(self, name, size)
-        padding = _window.padding("MaxPool1D", self.padding)
-        if isinstance(padding, tuple):
-            raise TypeError(
-                f"[MaxPool1D] expected padding as 'valid' or 'same' or an integer, got {padding}"
-            )
+        padding = _window.sequence_padding("MaxPool1D", self.padding)
         object.__setattr__(self, "padding", padding)
 
     def _compile(self, table: Table, value: Value) -> Value:
