@@ -168,12 +168,7 @@ class Group:
         """
         self.gradients += 1
         stop, said = self._begin(_GRADIENT, wish=wish, length=_number("meet", place))
-        places = [one for one, _ in said]
-        if len(set(places)) > 1:
-            raise GroupError(
-                "[Group] expected positions, or rows, at the same place on every rank, got digests "
-                f"{_listed(places)}: was the start the same?"
-            )
+        _check_places("positions, or rows,", said)
         return stop
 
     def swap(
@@ -251,12 +246,7 @@ class Group:
         stop, said = self._begin(
             _AGREE, wish=wish, length=_number("agree", place), number=_number("agree", number)
         )
-        places = [one for one, _ in said]
-        if len(set(places)) > 1:
-            raise GroupError(
-                "[Group] expected chains at the same place on every rank, got digests "
-                f"{_listed(places)}: was the start the same?"
-            )
+        _check_places("chains", said)
         return stop, said[0][1]
 
     def end(self) -> None:
@@ -327,5 +317,11 @@ def _number(method: str, value: Any) -> int:
     return checks.integer(f"Group.{method}", "number", value, minimum=-(2**63), maximum=2**63 - 1)
 
 
-def _listed(places: Sequence[int]) -> str:
-    return ", ".join(f"{one:08x}" for one in places)
+def _check_places(what: str, said: Sequence[tuple[int, int]]) -> None:
+    """Raise GroupError unless the first numbers of all ranks, digests of `what`, are the same."""
+    places = [place for place, _ in said]
+    if len(set(places)) > 1:
+        raise GroupError(
+            f"[Group] expected {what} at the same place on every rank, got digests "
+            f"{', '.join(f'{one:08x}' for one in places)}: was the start the same?"
+        )

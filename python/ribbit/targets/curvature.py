@@ -19,7 +19,7 @@ from ribbit.targets import prior_table
 from ribbit.targets.information import known_likelihoods, noise_information, prior_curvature, roots
 from ribbit.targets.likelihoods import Array64, Gaussian, Likelihood
 from ribbit.targets.linearized import blocks, first_of, jacobian
-from ribbit.targets.prior_base import LOG_NOISE, PriorLike
+from ribbit.targets.prior_base import LOG_NOISE
 from ribbit.targets.priors import Normal
 from ribbit.targets.spec import DensitySpec
 
@@ -43,7 +43,7 @@ class GaussNewton:
             names = ", ".join(sorted(kind.__name__ for kind in known_likelihoods()))
             got = type(self.likelihood).__name__
             raise TypeError(f"[{function}] expected a likelihood among {names}, got {got}")
-        if self.dim != self.model.dim + self._noises:
+        if self.dim != self.model.dim + self.noises:
             raise TypeError(
                 f"[{function}] expected a target whose parameters are the network's weights (and "
                 f"log_noise), got {self.dim} parameters for {self.model.dim} weights"
@@ -52,7 +52,8 @@ class GaussNewton:
         return first, (self.dim if subset == "all" else self.model.dim) - first
 
     @property
-    def _noises(self) -> int:
+    def noises(self) -> int:
+        """Length of "log_noise": one number for each output, 0 if no noise is learned."""
         return self.likelihood.noises(self.model.output_shape)
 
     def gauss_newton(
@@ -67,7 +68,7 @@ class GaussNewton:
         first, size = self.subset_size(name, subset)
         at = one_position(name, theta, self.dim).astype(np.float64)
         checks.interrupt_flag(name, interrupt)
-        noises = self._noises
+        noises = self.noises
         noise = at[self.model.dim :] if noises else None
         weight = 1.0 / math.sqrt(self.temperature * self.likelihood_temperature)
         rows = self.x.reshape((-1, *self.model.input_shape))
@@ -169,16 +170,13 @@ class GaussNewton:
                     f"[{name}] expected Gaussian noise that is known, got {likelihood!r}"
                 )
             likelihood = Gaussian(checks.positive(name, "noise_sd", noise_sd))
-        return self._with(spec, priors, likelihood)
-
-    def _with(self, spec: DensitySpec, prior: PriorLike, likelihood: Likelihood) -> Any:
         table = prior_table.resolve(
-            "Posterior.rescaled",
-            prior,
+            name,
+            priors,
             self.model.parameters,
             log_noise=spec.log_noise,
-            noises=self._noises,
+            noises=self.noises,
             dtype=spec.dtype,
         )
-        made = dataclasses.replace(spec, prior=prior, likelihood=likelihood, table=table)
+        made = dataclasses.replace(spec, prior=priors, likelihood=likelihood, table=table)
         return self._like(made)  # type: ignore[attr-defined]

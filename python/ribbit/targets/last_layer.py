@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
 from ribbit._backends.codes import COLUMNS, OPS
-from ribbit._backends.density_table import DensityTable, IntegratedLayer, prior_constants
+from ribbit._backends.density_table import DensityTable, IntegratedLayer
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.targets.likelihoods import Gaussian
 from ribbit.targets.prior_table import PriorTable
@@ -66,25 +66,12 @@ class IntegratedSpec(DensitySpec):
         left: npt.NDArray[np.int64] = blocks[blocks[:, 0] < self.below]
         return left
 
-    def density(self, **options: Any) -> Any:
-        """Return the native log density; no option of `DensitySpec.density` fits here."""
+    def density_table(self, **options: Any) -> DensityTable:
+        """Return what the log density is made of; no option fits here."""
         if options:
             raise TypeError(f"[Posterior] expected no {next(iter(options))} of an integrated layer")
         table = self.model.table if self.layer.alone else self.model.table[:-1]
-        rows = self.table.rows
-        tables = DensityTable(
-            table,
-            rows,
-            prior_constants(rows),
-            self.likelihood._table("Posterior", self.model.output_shape),
-            self.temperature,
-            self.likelihood_temperature,
-            precision=self.precision,
-            centre=self.centre(),
-            integrated=self.layer,
-            weights=self.weights,
-        )
-        return self.cut(self.backend.density(tables, self.x, self.y, self.constants))
+        return replace(super().density_table(), table=table, integrated=self.layer)
 
     def rows(self, chosen: npt.NDArray[np.int64]) -> IntegratedSpec:
         """Return the same with the rows `chosen` (n,) alone, a copy of them."""

@@ -166,7 +166,9 @@ class NativeDensity:
         if rows is not None:
             self._needs_rows(function)
         theta, single = self._position(function, theta)
-        batch = None if rows is None else self._rows(function, rows)
+        batch = None
+        if rows is not None:
+            batch = checks.integer_array(function, "rows", rows, below=self.num_rows)
         likelihood, prior, grad = self._native.value_and_grad(theta, batch)
         # Each part is divided on its own, so that the terms of terms_and_grad add up exactly.
         parts, rest = self._spec.temper(likelihood, prior)
@@ -473,6 +475,3 @@ class NativeDensity:
                 f"[{function}] expected a posterior without group=, got one whose rows lie on "
                 f"{self._spec.ranks.group.size} ranks: only whole gradients are made together"
             )
-
-    def _rows(self, function: str, rows: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        return checks.integer_array(function, "rows", rows, below=self.num_rows)

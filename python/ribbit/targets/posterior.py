@@ -247,14 +247,41 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         shards: int | None = None,
     ) -> None:
         name = "Posterior"
-        spec = on_every_rank(
-            name,
-            check_group(name, group),
-            lambda: self._checked(
-                *(model, x, y, prior, likelihood, temperature, likelihood_temperature),
-                *(sample_weight, dtype, precision, standardize, marginalize, shards, group),
-            ),
-        )
+        check_group(name, group)
+
+        def checked() -> DensitySpec:
+            check_options(name, group, standardize, marginalize)
+            weights = checks.row_weights(name, sample_weight, some=group is not None)
+            ones = len(weights) if group is None and checks.counts_once(weights) else None
+            weights = None if ones is not None else weights
+            columns = checks.column_names(name, "x", x)
+            inputs, units = mapped(checks.matched(name, x, None)), None
+            if checks.boolean(name, "standardize", standardize):
+                check_model(name, model)
+                noise = check_likelihood(name, likelihood)
+                units = Units.of(name, model, inputs, y, noise, weights, titles=columns)
+            data = model, inputs, y, prior, likelihood
+            how = temperature, likelihood_temperature, dtype, precision
+            if marginalize is not None:
+                checks.choice(name, "marginalize", marginalize, ("auto", "last_layer"))
+            integrates = marginalize is not None and group is None
+            spec = DensitySpec.of(name, *data, *how, units, integrates, weights, shards, columns)
+            if ones is not None and ones != spec.own_rows:
+                raise ShapeError(
+                    f"[{name}] expected sample_weight of shape ({spec.own_rows},), got ({ones},)"
+                )
+            if group is None and weights is not None and not np.any(spec.weights):
+                raise DataError(
+                    f"[{name}] expected a sample_weight above 0 in {spec.dtype}, got "
+                    f"{weights.max():.6g}"
+                )
+            if group is not None and spec.backend.device is not None:
+                raise ValueError(
+                    f"[{name}] expected data in host memory for group=, got x on a device"
+                )
+            return spec
+
+        spec = on_every_rank(name, group, checked)
         if group is not None:
             spec = spec.joined(name, group)
         self._fill(integrate(name, spec) if marginalize == "last_layer" else spec)
@@ -270,54 +297,6 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
             warn_of_scale(self.model, *spec.seen, self.prior, self.likelihood)
         warn_of_steps(spec)
         warn_of_hidden("Posterior", self.prior, self.model.parameters)
-
-    @staticmethod
-    def _checked(
-        model: Model,
-        x: Any,
-        y: Any,
-        prior: PriorLike,
-        likelihood: Likelihood,
-        temperature: float,
-        likelihood_temperature: float,
-        sample_weight: Any,
-        dtype: Any,
-        precision: Precision | None,
-        standardize: bool,
-        marginalize: str | None,
-        shards: int | None,
-        group: RowGroup | None,
-    ) -> DensitySpec:
-        """Return the arguments, checked."""
-        name, units = "Posterior", None
-        check_options(name, group, standardize, marginalize)
-        weights = checks.row_weights(name, sample_weight, some=group is not None)
-        ones = len(weights) if group is None and checks.counts_once(weights) else None
-        weights = None if ones is not None else weights
-        columns = checks.column_names(name, "x", x)
-        x = mapped(checks.matched(name, x, None))
-        if checks.boolean(name, "standardize", standardize):
-            check_model(name, model)
-            noise = check_likelihood(name, likelihood)
-            units = Units.of(name, model, x, y, noise, weights, titles=columns)
-        data = model, x, y, prior, likelihood
-        how = temperature, likelihood_temperature, dtype, precision
-        if marginalize is not None:
-            checks.choice(name, "marginalize", marginalize, ("auto", "last_layer"))
-        integrates = marginalize is not None and group is None
-        spec = DensitySpec.of(name, *data, *how, units, integrates, weights, shards, columns)
-        if ones is not None and ones != spec.x.shape[0]:
-            raise ShapeError(
-                f"[{name}] expected sample_weight of shape ({spec.x.shape[0]},), got ({ones},)"
-            )
-        if group is None and weights is not None and not np.any(spec.weights):
-            raise DataError(
-                f"[{name}] expected a sample_weight above 0 in {spec.dtype}, got "
-                f"{weights.max():.6g}"
-            )
-        if group is not None and spec.backend.device is not None:
-            raise ValueError(f"[{name}] expected data in host memory for group=, got x on a device")
-        return spec
 
     def _fill(self, spec: DensitySpec) -> None:
         """Set every field from the checked arguments."""
@@ -426,11 +405,6 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
     def noise_at(self) -> int:
         """Index of the first "log_noise" in a position; None if the noise is not learned."""
         return self.model.dim
-
-    @property
-    def noises(self) -> int:
-        """Length of "log_noise": one number for each output, 0 if no noise is learned."""
-        return self.likelihood.noises(self.model.output_shape)
 
     @functools.cached_property
     def parameter_groups(self) -> npt.NDArray[np.int64]:

@@ -6,13 +6,14 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ribbit._arrays.warning import warn
 from ribbit._backends.density_table import prior_constants
 from ribbit.errors import PriorWarning
+from ribbit.models.layers import Parameter as NetworkParameter
 from ribbit.targets.prior_base import LOG_NOISE, Means, Parameter, Prior, PriorLike, ScalePrior
 from ribbit.targets.scales import ScaleBuilder, ScaleTable
 
@@ -65,16 +66,6 @@ class PriorTable:
         vector = np.concatenate([*map(np.broadcast_to, values, sizes)])
         vector.flags.writeable = False
         return vector
-
-
-class _LogNoise(NamedTuple):
-    """The extra parameters, as if alone in a model."""
-
-    size: int
-    shape: tuple[int, ...]
-    name: str = LOG_NOISE
-    offset: int = 0
-    fan_in: int = 1
 
 
 def patterns_of(prior: PriorLike) -> Mapping[str, Prior]:
@@ -173,7 +164,7 @@ def resolve(
                 f"[{function}] expected a prior of {LOG_NOISE!r} of a known scale, got {extra!r}"
             )
         priors.append((LOG_NOISE, extra))
-        parameter = _LogNoise(noises, (noises,))
+        parameter = NetworkParameter(LOG_NOISE, (noises,), 0, 1, False)  # as if alone in a model
         rows.append((dim, noises, extra.kind, *extra._table_values()))
         sizes.append(noises)
         spreads.append(extra._spread())

@@ -100,16 +100,14 @@ def handshake(
     return Ranks(group, bounds[group.rank], total, sum(part for _, part in found), digests)
 
 
-def check_group(function: str, group: Any) -> RowGroup | None:
-    """Return `group`, None where there is none; TypeError for anything else."""
-    if group is None:
-        return None
-    if not all(callable(getattr(group, name, None)) for name in ("meet", "collect", "rows")):
+def check_group(function: str, group: Any) -> None:
+    """Raise TypeError unless `group` is a group of ranks or None."""
+    methods = (getattr(group, name, None) for name in ("meet", "collect", "rows"))
+    if group is not None and not all(map(callable, methods)):
         raise TypeError(
             f"[{function}] expected group as rb.distributed.from_mpi() returns, got "
             f"{checks.summary(group)}"
         )
-    return group  # type: ignore[no-any-return]
 
 
 def check_options(

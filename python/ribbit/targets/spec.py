@@ -240,7 +240,17 @@ class DensitySpec:
             return self.ranks.weight
         return float(self.num_rows if self.weights is None else self.weights.sum(dtype=np.float64))
 
-    def density(
+    def density(self, **options: Any) -> Any:
+        """Return the native log density; options: those of `density_table`."""
+        tables = self.density_table(**options)
+        native = self.backend.density(tables, self.x, self.y, self.constants)
+        if self.ranks is not None:
+            native.join(self.ranks.group, self.shards, self.num_rows)
+        elif self.shards is not None:
+            native.set_shards(self.shards)
+        return native
+
+    def density_table(
         self,
         *,
         likelihood: Likelihood | None = None,
@@ -249,11 +259,11 @@ class DensitySpec:
         rates: Array64 | None = None,
         learned: tuple[int, ...] = (),  # rows whose rates are learned
         precision: str | None = None,
-    ) -> Any:
-        """Return the native log density; what is given replaces what the spec says."""
+    ) -> DensityTable:
+        """Return what the log density is made of; what is given replaces what the spec says."""
         rows = self.table.rows if prior is None else prior
         term = (likelihood or self.likelihood)._table("Posterior", self.model.output_shape)
-        tables = DensityTable(
+        return DensityTable(
             self.model.table,
             rows,
             prior_constants(rows),
@@ -267,15 +277,6 @@ class DensitySpec:
             scales=None if self.table.scales is None else self.table.scales.rows,
             weights=self.weights,
         )
-        return self.cut(self.backend.density(tables, self.x, self.y, self.constants))
-
-    def cut(self, native: Any) -> Any:
-        """Return a native log density, told of shards and ranks."""
-        if self.ranks is not None:
-            native.join(self.ranks.group, self.shards, self.num_rows)
-        elif self.shards is not None:
-            native.set_shards(self.shards)
-        return native
 
     def rows(self, chosen: npt.NDArray[np.int64]) -> DensitySpec:
         """Return the same with the rows `chosen` (n,) alone, a copy of them."""
