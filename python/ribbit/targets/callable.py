@@ -28,19 +28,38 @@ _FLOAT64 = np.dtype(np.float64)
 _MAX_DIM = 2**34
 
 
-def _standard_normals(name: str, seed: checks.Seed, chains: Any, dim: int) -> Array64:
-    out = cast("Array64", normal_starts(name, seed, chains, dim, _FLOAT64))
-    return out[0] if chains is None else out
-
-
 def _no_rows(name: str, rows: object) -> None:
     if rows is not None:
         got = checks.summary(rows)
         raise ValueError(f"[{name}] expected rows=None for a density without data rows, got {got}")
 
 
+class _Foreign:
+    """A density in float64 on host memory, without data, whose starts are standard normal."""
+
+    _name: ClassVar[str]  # in errors
+    dim: int
+    dtype: ClassVar[np.dtype[Any]] = _FLOAT64
+    array_namespace: ClassVar[ModuleType] = np
+    temperature: ClassVar[float] = 1.0
+    shared_prior_sd: ClassVar[float | None] = None
+    dropout_layers: ClassVar[tuple[str, ...]] = ()
+
+    def init(self, seed: checks.Seed = 0, chains: int | npt.ArrayLike | None = None) -> Array64:
+        """Return standard normal starts (P,) or (chains, P), which depend on the chain ids alone.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is out of its range.
+        """
+        name = f"{self._name}.init"
+        out = cast("Array64", normal_starts(name, seed, chains, self.dim, _FLOAT64))
+        return out[0] if chains is None else out
+
+
 @dataclass(frozen=True)
-class CallableDensity:
+class CallableDensity(_Foreign):
     """A log density given by a Python function, in float64.
 
     Parameters
@@ -68,14 +87,10 @@ class CallableDensity:
     (-1.5, array([-1., -1., -1.]))
     """
 
+    _name = "CallableDensity"
     fn: Callable[[Array64], Any]
     dim: int
     batched: bool = field(default=False, kw_only=True)
-    dtype: ClassVar[np.dtype[Any]] = _FLOAT64
-    array_namespace: ClassVar[ModuleType] = np
-    temperature: ClassVar[float] = 1.0
-    shared_prior_sd: ClassVar[float | None] = None
-    dropout_layers: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         name = "CallableDensity"
@@ -91,16 +106,6 @@ class CallableDensity:
     ) -> PointerDensity:
         """Return a density from a compiled function; see `PointerDensity`."""
         return PointerDensity(address, dim, user_data, threadsafe=threadsafe)
-
-    def init(self, seed: checks.Seed = 0, chains: int | npt.ArrayLike | None = None) -> Array64:
-        """Return standard normal starts (P,) or (chains, P), which depend on the chain ids alone.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is out of its range.
-        """
-        return _standard_normals("CallableDensity.init", seed, chains, self.dim)
 
     def value_and_grad(self, theta: Array64, rows: None = None) -> tuple[Any, Array64]:
         """Return the log density, () or (C,), and its gradient, (P,) or (C, P).
@@ -159,7 +164,7 @@ def _copied(what: str, value: Any, shape: tuple[int, ...]) -> Any:
 
 
 @dataclass(frozen=True, init=False, eq=False)
-class PointerDensity:
+class PointerDensity(_Foreign):
     """A log density given by a compiled function, called without the GIL, in float64.
 
     The function is ``int f(size_t n, const double* x, double* grad, double* lp, void* user)``: it
@@ -185,17 +190,13 @@ class PointerDensity:
         If an argument is wrong.
     """
 
+    _name = "PointerDensity"
     dim: int
     address: int
     user_data: int
     threadsafe: bool
     _kept: tuple[Any, ...] = field(repr=False)
     _native: Any = field(repr=False)
-    dtype: ClassVar[np.dtype[Any]] = _FLOAT64
-    array_namespace: ClassVar[ModuleType] = np
-    temperature: ClassVar[float] = 1.0
-    shared_prior_sd: ClassVar[float | None] = None
-    dropout_layers: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self, address: Any, dim: int, user_data: Any = None, *, threadsafe: bool = False
@@ -219,16 +220,6 @@ class PointerDensity:
             "_native": native,
         }.items():
             object.__setattr__(self, key, value)
-
-    def init(self, seed: checks.Seed = 0, chains: int | npt.ArrayLike | None = None) -> Array64:
-        """Return standard normal starts (P,) or (chains, P), which depend on the chain ids alone.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is out of its range.
-        """
-        return _standard_normals("PointerDensity.init", seed, chains, self.dim)
 
     def value_and_grad(self, theta: Array64, rows: None = None) -> tuple[Any, Array64]:
         """Return the log density, () or (C,), and its gradient, (P,) or (C, P).

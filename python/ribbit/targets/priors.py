@@ -220,7 +220,6 @@ class Normal(Prior):
         return LearnedScales(self.scale, self.per, self._divisor)
 
 
-_SCALE_FIRST = ": the first argument is the scale; the prior is centred at 0"
 _PER = ("array", "layer", "input", "unit", "weight", "all")
 
 
@@ -233,7 +232,28 @@ def _host_mean(name: str, value: object) -> npt.NDArray[np.float64]:
 
 
 @dataclass(frozen=True)
-class Laplace(Prior):
+class _OneScale(Prior):
+    """A prior around 0 with a scale alone, to which its sd is proportional."""
+
+    _order = ": the first argument is the scale; the prior is centred at 0"
+    _sd_of_scale: ClassVar[float]
+    scale: float
+    fan_in: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self._set_positive("scale")
+
+    def _table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
+        """Return (scale, 0, 0)."""
+        return self.scale / self._divisor(fan_in), 0.0, 0.0
+
+    def _spread(self, fan_in: int = 1) -> float:
+        """Return the sd."""
+        return self._sd_of_scale * self.scale / self._divisor(fan_in)
+
+
+@dataclass(frozen=True)
+class Laplace(_OneScale):
     """Laplace prior with density exp(-abs(w) / scale) / (2 scale); sd sqrt(2) scale.
 
     Parameters
@@ -256,20 +276,7 @@ class Laplace(Prior):
     """
 
     kind: ClassVar[int] = PRIORS["Laplace"]
-    _order = _SCALE_FIRST
-    scale: float
-    fan_in: bool = field(default=False, kw_only=True)
-
-    def __post_init__(self) -> None:
-        self._set_positive("scale")
-
-    def _table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
-        """Return (scale, 0, 0)."""
-        return self.scale / self._divisor(fan_in), 0.0, 0.0
-
-    def _spread(self, fan_in: int = 1) -> float:
-        """Return the sd, sqrt(2) scale."""
-        return math.sqrt(2.0) * self.scale / self._divisor(fan_in)
+    _sd_of_scale = math.sqrt(2.0)
 
 
 @dataclass(frozen=True)
@@ -322,7 +329,7 @@ class StudentT(Prior):
 
 
 @dataclass(frozen=True)
-class Logistic(Prior):
+class Logistic(_OneScale):
     """Logistic prior with density sech(w / (2 scale))**2 / (4 scale); sd pi scale / sqrt(3).
 
     Parameters
@@ -345,20 +352,7 @@ class Logistic(Prior):
     """
 
     kind: ClassVar[int] = PRIORS["Logistic"]
-    _order = _SCALE_FIRST
-    scale: float
-    fan_in: bool = field(default=False, kw_only=True)
-
-    def __post_init__(self) -> None:
-        self._set_positive("scale")
-
-    def _table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
-        """Return (scale, 0, 0)."""
-        return self.scale / self._divisor(fan_in), 0.0, 0.0
-
-    def _spread(self, fan_in: int = 1) -> float:
-        """Return the sd, pi scale / sqrt(3)."""
-        return math.pi / math.sqrt(3.0) * self.scale / self._divisor(fan_in)
+    _sd_of_scale = math.pi / math.sqrt(3.0)
 
 
 @dataclass(frozen=True)
