@@ -530,28 +530,12 @@ def rebuild(
         ) from error
 
 
-_DLPACK_CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
-
-
 def has_cuda_interface(value: object) -> bool:
     """Whether `value` has the CUDA array interface, also one that raises when it is read."""
     try:
         return hasattr(value, "__cuda_array_interface__")
     except Exception:  # PyTorch's property raises RuntimeError for a tensor that requires grad
         return True
-
-
-def in_device_memory(value: object) -> bool:
-    """Whether `value` says that it lies in device memory."""
-    if isinstance(value, np.ndarray):
-        return False
-    if has_cuda_interface(value):
-        return True
-    try:
-        where: Any = value.__dlpack_device__()  # type: ignore[attr-defined]
-        return bool(where[0] in _DLPACK_CUDA)
-    except Exception:  # no such method, or an array that lies nowhere (PyTorch's "meta")
-        return False
 
 
 def malformed(value: object) -> str:

@@ -26,6 +26,7 @@ _IGNORE: Any = contextlib.nullcontext()
 
 
 _devices: dict[str, Device] = {}  # by the name of the array library
+_DLPACK_CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
 _SILENT = {"cupy"}  # packages whose arrays have no `__array_namespace__`
 
 
@@ -58,8 +59,16 @@ def library_of(value: object) -> ModuleType | None:
 
 
 def is_device_array(value: object) -> bool:
-    """Whether `value` lies in device memory, whatever library it belongs to."""
-    return checks.in_device_memory(value)
+    """Whether `value` says that it lies in device memory, whatever library it belongs to."""
+    if isinstance(value, np.ndarray):
+        return False
+    if checks.has_cuda_interface(value):
+        return True
+    try:
+        where: Any = value.__dlpack_device__()  # type: ignore[attr-defined]
+        return bool(where[0] in _DLPACK_CUDA)
+    except Exception:  # no such method, or an array that lies nowhere (PyTorch's "meta")
+        return False
 
 
 def from_device(function: str, name: str, value: Any) -> Array:

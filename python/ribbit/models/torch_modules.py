@@ -9,7 +9,7 @@ import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from ribbit._backends.codes import COLUMNS
 from ribbit._backends.density_table import NetworkTable
 from ribbit.errors import ShapeError
 from ribbit.models import torch_weights
+from ribbit.models.torch_weights import Network
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -34,29 +35,6 @@ _FOREIGN = {
 """Layers of torch.nn with weights that no layer of ours is like."""
 
 _Array: TypeAlias = "npt.NDArray[Any]"
-
-
-class Network(torch_weights.Network, Protocol):
-    """What is read of a model; see `ribbit.Model`."""
-
-    @property
-    def layers(self) -> tuple[Any, ...]:
-        """The layers."""
-        ...
-
-    @property
-    def rates(self) -> npt.NDArray[np.float64]:
-        """Dropout rate of each row of the table."""
-        ...
-
-    @property
-    def tokens(self) -> int:
-        """The input holds integers below this number; 0: it holds numbers."""
-        ...
-
-    def apply(self, theta: checks.FloatArray, x: npt.ArrayLike) -> checks.FloatArray:
-        """Evaluate the network."""
-        ...
 
 
 @dataclass

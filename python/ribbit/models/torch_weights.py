@@ -57,6 +57,25 @@ class Network(Protocol):
         """Layer table (R, columns)."""
         ...
 
+    @property
+    def rates(self) -> npt.NDArray[np.float64]:
+        """Dropout rate of each row of the table."""
+        ...
+
+    @property
+    def tokens(self) -> int:
+        """The input holds integers below this number; 0: it holds numbers."""
+        ...
+
+    @property
+    def layers(self) -> tuple[Any, ...]:
+        """The layers."""
+        ...
+
+    def apply(self, theta: FloatArray, x: npt.ArrayLike) -> FloatArray:
+        """Evaluate the network."""
+        ...
+
 
 @dataclass(frozen=True)
 class _Entry:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ribbit._arrays import checks
-from ribbit._arrays.namespace import from_device, is_array, is_lazy, to_host
+from ribbit._arrays.namespace import from_device, is_array, is_device_array, is_lazy, to_host
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.results.lazy import Numbers, forget
 from ribbit.results.running import by_chain, of_draws
@@ -449,7 +449,7 @@ def by_row(name: str, draws: Any, x: Any, function: Callable[[npt.ArrayLike], Ar
         )
     checks.unmasked(name, "x", x)
     x = checks.matched(name, x, getattr(predictive, "columns", None))
-    if checks.in_device_memory(x):
+    if is_device_array(x):
         x = from_device(name, "x", x)
     elif not is_array(x) or isinstance(x, np.ndarray):
         x = checks.numeric(name, "x", x)
@@ -479,6 +479,6 @@ def as_host(a: Any, function: str = "ribbit") -> npt.NDArray[Any]:
     """Return a NumPy array; one on a device, of whatever library, is copied here."""
     if type(a) is np.ndarray and a.dtype.kind in "fiub" and a.nbytes <= 1 << 28:
         return a
-    if checks.in_device_memory(a):
+    if is_device_array(a):
         a = to_host(a if hasattr(a, "get") else from_device(function, "a", a))
     return checks.numeric(function, "a", a)

@@ -110,7 +110,23 @@ class InverseGamma(GammaPrecision):
 
 
 @dataclass(frozen=True)
-class HalfNormal(ScalePrior):
+class _Half(ScalePrior):
+    """Half of a distribution around 0 with a scale."""
+
+    _order = ": the first argument is the scale, the only one"
+    scale: float
+
+    def __post_init__(self) -> None:
+        self._set_positive("scale")
+
+    def _table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
+        """Return (scale, 0, 0)."""
+        del fan_in
+        return self.scale, 0.0, 0.0
+
+
+@dataclass(frozen=True)
+class HalfNormal(_Half):
     """Half-normal prior of a scale: the absolute value of N(0, scale**2).
 
     Parameters
@@ -133,16 +149,6 @@ class HalfNormal(ScalePrior):
     """
 
     kind: ClassVar[int] = PRIORS["HalfNormal"]
-    _order = ": the first argument is the scale, the only one"
-    scale: float
-
-    def __post_init__(self) -> None:
-        self._set_positive("scale")
-
-    def _table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
-        """Return (scale, 0, 0)."""
-        del fan_in
-        return self.scale, 0.0, 0.0
 
     def _spread(self, fan_in: int = 1) -> float:
         """Return the sd of the log scale, pi / sqrt(8): half that of the log of a chi-square."""
@@ -168,7 +174,7 @@ class HalfNormal(ScalePrior):
 
 
 @dataclass(frozen=True)
-class HalfCauchy(ScalePrior):
+class HalfCauchy(_Half):
     """Half-Cauchy prior of a scale, with density 2 / (pi s (1 + (tau / s)**2)), tau > 0.
 
     Parameters
@@ -195,16 +201,6 @@ class HalfCauchy(ScalePrior):
     """
 
     kind: ClassVar[int] = PRIORS["HalfCauchy"]
-    _order = ": the first argument is the scale, the only one"
-    scale: float
-
-    def __post_init__(self) -> None:
-        self._set_positive("scale")
-
-    def _table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
-        """Return (scale, 0, 0)."""
-        del fan_in
-        return self.scale, 0.0, 0.0
 
     def _spread(self, fan_in: int = 1) -> float:
         """Return the sd of the log scale, pi / 2: that of a hyperbolic secant."""

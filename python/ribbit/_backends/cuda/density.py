@@ -231,7 +231,7 @@ class DeviceDensity:
         """Make steps as `NativeSteps.advance`; waits for the device once, at the end."""
         xp, count = self._device.xp, step_size.shape[0]
         kind = UpdateRule(rule, rule == 0 and second is not None, friction, decay1, decay2, epsilon)
-        self._check_steps(position, (first, second), kind, chains, first_step, batch_rows, count)
+        self._check_steps(position, (first, second), chains, first_step, batch_rows, count)
         steps = self._steps_of(position.shape[0], batch_rows, prior, kind)
         ends: list[tuple[Array | None, ...]] = []
         for begin in range(0, position.shape[0], steps.chains):
@@ -297,7 +297,6 @@ class DeviceDensity:
         self,
         position: Array,
         moments: tuple[Array | None, Array | None],
-        rule: UpdateRule,
         chains: npt.NDArray[np.uint32],
         first_step: int,
         batch_rows: int,
