@@ -22,11 +22,10 @@ from ribbit.models.layers import (
     MaxPool2D,
     Residual,
 )
+from ribbit.models.layers._table import MAX_SIZE
 from ribbit.models.model import Model
 
 __all__ = ["cnn_lstm", "lenet5", "mlp", "resnet20_frn"]
-
-_LIMIT = 2**31 - 1
 
 
 def mlp(
@@ -66,8 +65,8 @@ def mlp(
     >>> rb.mlp(8, (50, 50), 1, activation="tanh").dim
     3051
     """
-    width = checks.integer("mlp", "in_features", in_features, minimum=1, maximum=_LIMIT)
-    outputs = checks.integer("mlp", "out_features", out_features, minimum=1, maximum=_LIMIT)
+    width = checks.integer("mlp", "in_features", in_features, minimum=1, maximum=MAX_SIZE)
+    outputs = checks.integer("mlp", "out_features", out_features, minimum=1, maximum=MAX_SIZE)
     between = _activation("mlp", activation)
     layers: list[Layer] = []
     for units in checks.widths("mlp", hidden):
@@ -116,7 +115,7 @@ def lenet5(
     >>> model.input_shape, model.output_shape, model.dim
     ((28, 28, 1), (10,), 91946)
     """
-    outputs = checks.integer("lenet5", "num_classes", num_classes, minimum=1, maximum=_LIMIT)
+    outputs = checks.integer("lenet5", "num_classes", num_classes, minimum=1, maximum=MAX_SIZE)
     between = _activation("lenet5", activation)
     layers: list[Layer] = []
     for filters in (6, 16, 120):
@@ -168,7 +167,9 @@ def resnet20_frn(
     >>> model.input_shape, model.output_shape, model.dim
     ((32, 32, 3), (10,), 274042)
     """
-    outputs = checks.integer("resnet20_frn", "num_classes", num_classes, minimum=1, maximum=_LIMIT)
+    outputs = checks.integer(
+        "resnet20_frn", "num_classes", num_classes, minimum=1, maximum=MAX_SIZE
+    )
     between = _activation("resnet20_frn", activation)
 
     def unit(filters: int, kernel: int = 3, stride: int = 1) -> list[Layer]:
@@ -228,8 +229,8 @@ def cnn_lstm(
     >>> model.input_shape, model.output_shape, model.dim
     ((40,), (2,), 268098)
     """
-    outputs = checks.integer("cnn_lstm", "num_classes", num_classes, minimum=1, maximum=_LIMIT)
-    tokens = checks.integer("cnn_lstm", "length", length, minimum=8, maximum=_LIMIT)
+    outputs = checks.integer("cnn_lstm", "num_classes", num_classes, minimum=1, maximum=MAX_SIZE)
+    tokens = checks.integer("cnn_lstm", "length", length, minimum=8, maximum=MAX_SIZE)
     layers = (
         Embedding(vocab_size, 128),
         Conv1D(64, 5),

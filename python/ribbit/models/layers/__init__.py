@@ -24,6 +24,7 @@ from ribbit.models.layers import (
     pool,
     residual,
 )
+from ribbit.models.layers._table import MAX_SIZE
 from ribbit.models.layers._table import Layer as Layer
 from ribbit.models.layers._table import Parameter as Parameter
 from ribbit.models.layers._table import Table as Table
@@ -33,7 +34,6 @@ from ribbit.models.layers._table import is_layer as is_layer
 from ribbit.models.layers.activation import *
 from ribbit.models.layers.conv import *
 from ribbit.models.layers.dense import *
-from ribbit.models.layers.dense import MAX_SIZE
 from ribbit.models.layers.dropout import *
 from ribbit.models.layers.embedding import *
 from ribbit.models.layers.flatten import *

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ribbit._backends.codes import COLUMNS, bits_of
 from ribbit.errors import ShapeError
 
+MAX_SIZE = 2**31 - 1  # of a layer: units, channels, cells
 _MOST_SCALARS = 2**34
 _NONE = dict.fromkeys(("weight", "bias", "second", "third"), -1)
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from ribbit._arrays import checks
 from ribbit.errors import ShapeError
-from ribbit.models.layers._table import Table, Value
+from ribbit.models.layers._table import MAX_SIZE, Table, Value
 
-MAX_SIZE = 2**31 - 1
 PADDINGS = ("valid", "same")
 
 

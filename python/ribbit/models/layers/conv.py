@@ -9,7 +9,7 @@ from ribbit._arrays import checks
 from ribbit._backends.codes import OPS
 from ribbit.errors import ShapeError
 from ribbit.models.layers import _window
-from ribbit.models.layers._table import Table, TorchArrays, Value
+from ribbit.models.layers._table import MAX_SIZE, Table, TorchArrays, Value
 
 __all__ = ["Affine", "Conv1D", "Conv2D"]
 
@@ -125,9 +125,7 @@ class Conv1D:
     def __post_init__(self) -> None:
         _check(self, "Conv1D")
         for name in ("kernel_size", "stride", "dilation"):
-            size = checks.integer(
-                "Conv1D", name, getattr(self, name), minimum=1, maximum=_window.MAX_SIZE
-            )
+            size = checks.integer("Conv1D", name, getattr(self, name), minimum=1, maximum=MAX_SIZE)
             object.__setattr__(self, name, size)
 
     def _compile(self, table: Table, value: Value) -> Value:
@@ -171,12 +169,12 @@ class Affine:
 
 
 def _check(layer: Conv2D | Conv1D, name: str) -> None:
-    filters = checks.integer(name, "filters", layer.filters, minimum=1, maximum=_window.MAX_SIZE)
+    filters = checks.integer(name, "filters", layer.filters, minimum=1, maximum=MAX_SIZE)
     object.__setattr__(layer, "filters", filters)
     padding = _window.padding if isinstance(layer, Conv2D) else _window.sequence_padding
     object.__setattr__(layer, "padding", padding(name, layer.padding))
     object.__setattr__(layer, "bias", checks.boolean(name, "bias", layer.bias))
-    groups = checks.integer(name, "groups", layer.groups, minimum=1, maximum=_window.MAX_SIZE)
+    groups = checks.integer(name, "groups", layer.groups, minimum=1, maximum=MAX_SIZE)
     object.__setattr__(layer, "groups", groups)
     if filters % groups != 0:
         raise ValueError(

@@ -8,12 +8,9 @@ from typing import ClassVar
 from ribbit._arrays import checks
 from ribbit._backends.codes import OPS
 from ribbit.errors import ShapeError
-from ribbit.models.layers._table import Table, Value
+from ribbit.models.layers._table import MAX_SIZE, Table, Value
 
 __all__ = ["Dense"]
-
-
-MAX_SIZE = 2**31 - 1
 
 
 @dataclass(frozen=True)

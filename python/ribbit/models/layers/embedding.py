@@ -8,7 +8,7 @@ from typing import ClassVar
 from ribbit._arrays import checks
 from ribbit._backends.codes import OPS
 from ribbit.errors import ShapeError
-from ribbit.models.layers._table import Table, Value
+from ribbit.models.layers._table import MAX_SIZE, Table, Value
 
 __all__ = ["Embedding"]
 
@@ -48,7 +48,7 @@ class Embedding:
     units: int
 
     def __post_init__(self) -> None:
-        for name, most in (("vocab_size", _MOST_TOKENS), ("units", 2**31 - 1)):
+        for name, most in (("vocab_size", _MOST_TOKENS), ("units", MAX_SIZE)):
             size = checks.integer("Embedding", name, getattr(self, name), minimum=1, maximum=most)
             object.__setattr__(self, name, size)
 

@@ -11,8 +11,7 @@ from typing import ClassVar
 from ribbit._arrays import checks
 from ribbit._backends.codes import OPS
 from ribbit.errors import ShapeError
-from ribbit.models.layers import _window
-from ribbit.models.layers._table import Table, TorchArrays, Value
+from ribbit.models.layers._table import MAX_SIZE, Table, TorchArrays, Value
 
 __all__ = ["FilterResponseNorm", "GroupNorm", "LayerNorm"]
 
@@ -159,9 +158,7 @@ class GroupNorm:
     eps: float = 1e-5
 
     def __post_init__(self) -> None:
-        groups = checks.integer(
-            "GroupNorm", "groups", self.groups, minimum=1, maximum=_window.MAX_SIZE
-        )
+        groups = checks.integer("GroupNorm", "groups", self.groups, minimum=1, maximum=MAX_SIZE)
         object.__setattr__(self, "groups", groups)
         object.__setattr__(self, "eps", checks.positive("GroupNorm", "eps", self.eps))
 

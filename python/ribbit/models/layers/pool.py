@@ -8,7 +8,7 @@ from typing import ClassVar
 from ribbit._arrays import checks
 from ribbit._backends.codes import OPS
 from ribbit.models.layers import _window
-from ribbit.models.layers._table import Table, Value
+from ribbit.models.layers._table import MAX_SIZE, Table, Value
 
 __all__ = ["AvgPool2D", "GlobalAvgPool2D", "MaxPool1D", "MaxPool2D"]
 
@@ -133,7 +133,7 @@ class MaxPool1D:
         for name in ("pool_size", "stride"):
             size = getattr(self, name)
             if name == "pool_size" or size is not None:
-                size = checks.integer("MaxPool1D", name, size, minimum=1, maximum=_window.MAX_SIZE)
+                size = checks.integer("MaxPool1D", name, size, minimum=1, maximum=MAX_SIZE)
                 object.__setattr__(self, name, size)
         padding = _window.sequence_padding("MaxPool1D", self.padding)
         object.__setattr__(self, "padding", padding)
