@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,8 +44,14 @@ def _nothing() -> npt.NDArray[np.float64]:
 class Fit:
     """Base class of fits: summary, file and notebook table."""
 
+    complete: bool
     settings: dict[str, Any]
     _packed: Callable[[], tuple[dict[str, Any], dict[str, Any]]]  # header and arrays of a file
+    _facts: Callable[[], str]  # size and result, for `repr`
+
+    def __repr__(self) -> str:
+        end = "" if self.complete else ", INCOMPLETE"
+        return f"{type(self).__name__}({self._facts()}{end})"
 
     def summary(self) -> Summary:
         """Return a table that says whether the objective has settled, and what to do next."""
@@ -147,11 +154,11 @@ class MeanField(Fit):
         host = to_host(self.scale)
         checks.all_true(name, "scale finite and > 0", "scale", host, np.isfinite(host) & (host > 0))
 
-    def __repr__(self) -> str:
-        text = f"MeanField({self.mean.shape[0]} parameters"
+    def _facts(self) -> str:
+        text = f"{self.mean.shape[0]} parameters"
         if len(self.elbo):
             text += f", {len(self.elbo)} epochs, elbo {self.elbo[-1]:.4g}"
-        return text + (")" if self.complete else ", INCOMPLETE)")
+        return text
 
     @property
     def history(self) -> History:
@@ -200,17 +207,8 @@ class MeanField(Fit):
     def _starts(self, chains: npt.NDArray[np.uint32] | None, seed: int) -> Array:
         """Return a draw (C, P) for each of the chain ids; four chains when None."""
         ids = np.arange(4, dtype=np.uint32) if chains is None else chains
-        xp = namespace(self.mean)
-        noise = random_numbers.normal(
-            xp,
-            (len(ids), int(self.mean.shape[0])),
-            host_dtype(self.mean),
-            seed=seed,
-            step=0,
-            chains=ids,
-            purpose=random_numbers.FIT_DRAW,
-            layer=random_numbers.FIT_LAYERS["weights"],
-        )
+        size, dtype = int(self.mean.shape[0]), host_dtype(self.mean)
+        noise = fit_noise(namespace(self.mean), size, dtype, seed, ids, "weights")
         return self.mean + self.scale * noise
 
     def draws(self, num_draws: int, *, seed: checks.Seed = 0) -> Draws:
@@ -228,9 +226,7 @@ class MeanField(Fit):
         Draws
             positions (1, S, P); ``predict`` works if the fit had a target.
         """
-        name = "MeanField.draws"
-        count = checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**32 - 1)
-        seed = checks.seed(name, seed)
+        count, seed = draws_and_seed("MeanField.draws", num_draws, seed)
         positions = self.sample(count, seed)[None, ...]
         return drawn(self, positions, self.predictive, seed)
 
@@ -257,20 +253,43 @@ class MeanField(Fit):
             If the fit has no network, such as a MeanField made from arrays.
         """
         name = "MeanField.predict"
-        count = checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**32 - 1)
-        key = checks.seed(name, seed)
-        overrides.needed(name, self.predictive, "network_predictive", overrides.PREDICTION)
-        base = getattr(self.predictive, "network_predictive", None)
-        if base is None:
-            raise TypeError(
-                f"[{name}] expected a fit of a Posterior, got {checks.summary(self.predictive)}"
-            )
-        predictive = base.drawn(self.mean, self.scale, key)
+        count, key = draws_and_seed(name, num_draws, seed)
+        predictive = network_of(name, self.predictive).drawn(self.mean, self.scale, key)
         xp = namespace(self.mean)
         positions = xp.broadcast_to(self.mean, (1, count, self.mean.shape[0]))
         refuse_device_array(name, "x", x, positions)
         predictive.check_inputs(x)  # a wrong x is an error here
         return Prediction(predictive, x, positions=positions)
+
+
+def draws_and_seed(function: str, num_draws: int, seed: checks.Seed) -> tuple[int, int]:
+    """Return the number of draws and the key of their random numbers, checked."""
+    count = checks.integer(function, "num_draws", num_draws, minimum=1, maximum=2**32 - 1)
+    return count, checks.seed(function, seed)
+
+
+def network_of(function: str, predictive: Any) -> Any:
+    """Return the network that a fit predicts with."""
+    overrides.needed(function, predictive, "network_predictive", overrides.PREDICTION)
+    network = getattr(predictive, "network_predictive", None)
+    if network is None:
+        got = checks.summary(predictive)
+        raise TypeError(f"[{function}] expected a fit of a Posterior, got {got}")
+    return network
+
+
+def fit_noise(
+    xp: ModuleType,
+    size: int,
+    dtype: np.dtype[Any],
+    seed: int,
+    numbers: npt.NDArray[np.uint32],
+    layer: str,
+) -> Array:
+    """Return normals (S, size) for draws of a fit by number; layer: a name in `FIT_LAYERS`."""
+    own = {"purpose": random_numbers.FIT_DRAW, "layer": random_numbers.FIT_LAYERS[layer]}
+    shape = len(numbers), size
+    return random_numbers.normal(xp, shape, dtype, seed=seed, step=0, chains=numbers, **own)
 
 
 def _header(fit: Any, kind: str, predictive: Any) -> dict[str, Any]:
@@ -358,10 +377,9 @@ class DropoutFit(Fit):
         arrays = {"theta": to_host(self.theta), "rates": self.rates}
         return packed_weights(self, self.target.network_predictive, arrays)
 
-    def __repr__(self) -> str:
+    def _facts(self) -> str:
         rates = ", ".join(f"{r:g}" for r in self.rates)
-        text = f"DropoutFit({self.theta.shape[0]} parameters, rates {rates}"
-        return text + (")" if self.complete else ", INCOMPLETE)")
+        return f"{self.theta.shape[0]} parameters, rates {rates}"
 
     def _starts(self, chains: npt.NDArray[np.uint32] | None, seed: int) -> Array:
         """Return the weights (P,), the start of every chain."""
@@ -386,8 +404,7 @@ class DropoutFit(Fit):
             positions (1, S, P) are a view of `theta`; masks take no memory.
         """
         name = "DropoutFit.draws"
-        count = checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**32 - 1)
-        seed = checks.seed(name, seed)
+        count, seed = draws_and_seed(name, num_draws, seed)
         checks.choice(name, "masks", masks, ("row", "shared"))
         xp = namespace(self.theta)
         positions = xp.broadcast_to(self.theta, (1, count, self.theta.shape[0]))
@@ -445,10 +462,9 @@ class EnsembleFit(Fit):
     def __post_init__(self) -> None:
         records.check(self, theta="M P")
 
-    def __repr__(self) -> str:
+    def _facts(self) -> str:
         members, dim = self.theta.shape
-        text = f"EnsembleFit({members} members, {dim} parameters"
-        return text + (")" if self.complete else ", INCOMPLETE)")
+        return f"{members} members, {dim} parameters"
 
     def _starts(self, chains: npt.NDArray[np.uint32] | None, seed: int) -> Array:
         """Return a member (C, P) for each of the chain ids, in turn; all members when None."""

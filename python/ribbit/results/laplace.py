@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ribbit._arrays import checks, overrides, random_numbers, records
+from ribbit._arrays import checks, records
 from ribbit._arrays.keywords import explain
 from ribbit._arrays.namespace import refuse_device_array, require_memory
 from ribbit.protocols import Array, Predictive
 from ribbit.results.draws import Draws
-from ribbit.results.fits import Fit, drawn, packed_weights
+from ribbit.results.fits import (
+    Fit,
+    drawn,
+    draws_and_seed,
+    fit_noise,
+    network_of,
+    packed_weights,
+)
 from ribbit.results.normal_prediction import NormalPrediction
 from ribbit.results.outcome import History, summary_of_fit
 from ribbit.results.prediction import Prediction
@@ -108,11 +115,11 @@ class LaplaceFit(Fit):
     def __post_init__(self) -> None:
         records.check(self, mean="P", factor="Q Q")
 
-    def __repr__(self) -> str:
-        text = f"LaplaceFit({self.mean.shape[0]} parameters, {self.subset}"
+    def _facts(self) -> str:
+        text = f"{self.mean.shape[0]} parameters, {self.subset}"
         if self.factor.size:
             text += f", log evidence {self.log_evidence:.6g}"
-        return text + (")" if self.complete else ", INCOMPLETE)")
+        return text
 
     @property
     def subset(self) -> str:
@@ -226,8 +233,7 @@ class LaplaceFit(Fit):
             If the draws do not fit into free memory.
         """
         name = "LaplaceFit.draws"
-        count = checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**32 - 1)
-        key = checks.seed(name, seed)
+        count, key = draws_and_seed(name, num_draws, seed)
         self._require_factor(name)
         dim = int(self.mean.shape[0])
         require_memory(name, np, count * dim, self.mean.dtype, f"{count} draws of {dim} parameters")
@@ -272,16 +278,10 @@ class LaplaceFit(Fit):
         linearization", AISTATS.
         """
         name = "LaplaceFit.predict"
-        count = checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**32 - 1)
-        key = checks.seed(name, seed)
+        count, key = draws_and_seed(name, num_draws, seed)
         checks.boolean(name, "linearized", linearized)
         self._require_factor(name)
-        overrides.needed(name, self.predictive, "network_predictive", overrides.PREDICTION)
-        base = getattr(self.predictive, "network_predictive", None)
-        if base is None:
-            raise TypeError(
-                f"[{name}] expected a fit of a Posterior, got {checks.summary(self.predictive)}"
-            )
+        base = network_of(name, self.predictive)
         refuse_device_array(name, "x", x, self.mean)
         base.check_inputs(x)  # a wrong x is an error here
         if not linearized:
@@ -313,16 +313,8 @@ class LaplaceFit(Fit):
         found[:] = self.mean
         centre = self.mean[self.first : self.first + size].astype(np.float64)
         for block in np.unique(ids // _BLOCK):
-            noise = random_numbers.normal(
-                np,
-                (_BLOCK, size),
-                np.dtype(np.float64),
-                seed=seed,
-                step=0,
-                chains=block * _BLOCK + np.arange(_BLOCK, dtype=np.uint32),
-                purpose=random_numbers.FIT_DRAW,
-                layer=random_numbers.FIT_LAYERS["Gaussian"],
-            )
+            numbers = block * _BLOCK + np.arange(_BLOCK, dtype=np.uint32)
+            noise = fit_noise(np, size, np.dtype(np.float64), seed, numbers, "Gaussian")
             moved = centre + noise @ self.factor.T
             own = np.flatnonzero(ids // _BLOCK == block)
             found[own, self.first : self.first + size] = moved[ids[own] % _BLOCK]

@@ -161,12 +161,9 @@ def monitored(draws: Any, x: Any = None) -> tuple[Array | None, dict[str, int]]:
         rows = inputs("Draws.summary", x, draws.predictive)
         most = max(1, _GIVEN // (chains * values.shape[1]))
         rows = rows[:: -(-rows.shape[0] // most), ...]
-
-        def at_rows(numbers: Any, theta: Any) -> Array:
-            del numbers
-            return _predicted(draws.predictive, theta, rows)
-
-        given = by_chain(positions, len(rows), at_rows, every)[:, : values.shape[1]]
+        given = by_chain(
+            positions, len(rows), lambda _, theta: _predicted(draws.predictive, theta, rows), every
+        )[:, : values.shape[1]]
         values = np.concatenate([given, values], axis=2)
         counts = {"predictions": counts.pop("predictions", 0) + given.shape[2], **counts}
     return values, counts

@@ -173,10 +173,8 @@ def sample(
             )
         return xp.astype(xp.reshape(found, shape), xp.int64)
     if terms.noise_df is None:
-        ids = numbers.astype(np.uint32)
-        address: dict[str, Any] = {"seed": seed, "step": 0, "chains": ids, "layer": _FIRST}
-        purpose = random_numbers.FIT_DRAW
-        noise = random_numbers.normal(xp, flat, np.dtype(np.float64), purpose=purpose, **address)
+        counter = _counter(seed, numbers, _FIRST)
+        noise = random_numbers.normal(xp, flat, np.dtype(np.float64), **counter)
     else:
         # Bailey (1994, Math. Comp. 62): the polar method for Student's t
         u, v = (_uniform(xp, flat, seed, numbers, layer) for layer in (_FIRST, _SECOND))
@@ -188,11 +186,13 @@ def sample(
 def _uniform(
     xp: ModuleType, shape: tuple[int, int], seed: int, numbers: npt.NDArray[np.int64], layer: int
 ) -> Array:
-    ids = numbers.astype(np.uint32)
-    purpose = random_numbers.FIT_DRAW
-    return random_numbers.uniform(
-        xp, shape, seed=seed, step=0, chains=ids, purpose=purpose, layer=layer
-    )
+    return random_numbers.uniform(xp, shape, **_counter(seed, numbers, layer))
+
+
+def _counter(seed: int, numbers: npt.NDArray[np.int64], layer: int) -> dict[str, Any]:
+    """Return the counter of the random numbers of samples by number."""
+    own = {"purpose": random_numbers.FIT_DRAW, "layer": layer}
+    return {"seed": seed, "step": 0, "chains": numbers.astype(np.uint32), **own}
 
 
 def _blocks(mean: Array) -> list[slice]:

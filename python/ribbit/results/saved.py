@@ -158,24 +158,21 @@ def fit_of(header: dict[str, Any], arrays: Arrays, predictive: Any) -> Fit:
     for name, values in common["history"].items():
         if values.dtype.name != "float64":
             raise ValueError(f"history/{name} is {values.dtype}")
+    if kind == "DropoutFit":
+        return DropoutFit(arrays["theta"], arrays["rates"], **common, target=predictive)
+    common["predictive"] = predictive
     if kind == "SWAGFit":
-        return SWAGFit(**_collected(header["collected"], arrays), **common, predictive=predictive)
+        return SWAGFit(**_collected(header["collected"], arrays), **common)
     if kind == "LaplaceFit":
-        return LaplaceFit(
-            **_curvature(header["curvature"], arrays), **common, predictive=predictive
-        )
-    if kind == "EnsembleFit":
-        return EnsembleFit(arrays["theta"], **common, predictive=predictive)
-    return DropoutFit(arrays["theta"], arrays["rates"], **common, target=predictive)
+        return LaplaceFit(**_curvature(header["curvature"], arrays), **common)
+    return EnsembleFit(arrays["theta"], **common)
 
 
 def _collected(counts: Any, arrays: Arrays) -> dict[str, Any]:
     """Return moments and deviations of a SWAGFit, which fit each other."""
     found: dict[str, Any] = {name: arrays[name] for name in ("mean", "squares", "deviations")}
-    count, rank = (
-        whole("collected/count", counts["count"], below=2**40),
-        found["deviations"].shape[1],
-    )
+    count = whole("collected/count", counts["count"], below=2**40)
+    rank = found["deviations"].shape[1]
     if rank > count or min(count, 2) > rank:
         raise ValueError(f"{rank} deviations of {count} iterates")
     first = counts["first_step"]

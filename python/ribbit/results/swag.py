@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ribbit._arrays import checks, random_numbers, records
+from ribbit._arrays import checks, records
 from ribbit._arrays.keywords import explain
 from ribbit._arrays.namespace import host_dtype, namespace, require_memory, to_host
 from ribbit.protocols import Array, Predictive
 from ribbit.results.draws import Draws
-from ribbit.results.fits import Fit, drawn, packed_weights
+from ribbit.results.fits import Fit, drawn, draws_and_seed, fit_noise, packed_weights
 from ribbit.results.outcome import History
 from ribbit.results.prediction import Prediction
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SWAGFit"]
 
-# Layers of a draw's random numbers: of the diagonal part and of the deviations.
-_DIAGONAL, _LOW_RANK = (random_numbers.FIT_LAYERS[name] for name in ("weights", "low rank"))
 _FEWEST = 2  # iterates, and deviations, that have a spread
 _AT_ONCE = 1 << 22  # numbers of the noise that is held beside the draws
 
@@ -93,10 +91,9 @@ class SWAGFit(Fit):
     def __post_init__(self) -> None:
         records.check(self, mean="M P", squares="M P", deviations="M R P")
 
-    def __repr__(self) -> str:
+    def _facts(self) -> str:
         members, rank, dim = self.deviations.shape
-        text = f"SWAGFit({members} members, {dim} parameters, {self.count} iterates, rank {rank}"
-        return text + (")" if self.complete else ", INCOMPLETE)")
+        return f"{members} members, {dim} parameters, {self.count} iterates, rank {rank}"
 
     @property
     def variance(self) -> Array:
@@ -143,8 +140,7 @@ class SWAGFit(Fit):
             If the draws do not fit into free memory.
         """
         name = "SWAGFit.draws"
-        count = checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**32 - 1)
-        key = checks.seed(name, seed)
+        count, key = draws_and_seed(name, num_draws, seed)
         self._require_spread(name)
         dim = int(self.mean.shape[1])
         dtype = host_dtype(self.deviations)
@@ -176,24 +172,11 @@ class SWAGFit(Fit):
         xp = namespace(self.deviations)
         members, rank, dim = self.deviations.shape
         dtype = host_dtype(self.deviations)
-
-        def noise(size: int, layer: int) -> Array:
-            return random_numbers.normal(
-                xp,
-                (len(ids), size),
-                dtype,
-                seed=seed,
-                step=0,
-                chains=ids,
-                purpose=random_numbers.FIT_DRAW,
-                layer=layer,
-            )
-
         own = xp.asarray((ids % members).astype(np.int64))
         sd = xp.astype(xp.sqrt(0.5 * self.variance), self.deviations.dtype)
         mean = xp.astype(self.mean, self.deviations.dtype)
-        away = xp.take(sd, own, axis=0) * noise(dim, _DIAGONAL)
-        z2 = noise(rank, _LOW_RANK) / math.sqrt(2.0 * (rank - 1))
+        away = xp.take(sd, own, axis=0) * fit_noise(xp, dim, dtype, seed, ids, "weights")
+        z2 = fit_noise(xp, rank, dtype, seed, ids, "low rank") / math.sqrt(2.0 * (rank - 1))
         # One deviation after the other: a matrix product rounds by how many draws there are.
         for k in range(rank):
             away = away + z2[:, k : k + 1] * xp.take(self.deviations[:, k, :], own, axis=0)
