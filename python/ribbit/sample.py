@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
@@ -474,8 +474,6 @@ class Run:
         if call.store is not None and folder is None:
             self.resuming = "the same call resumes"
         self.lock = threading.Lock()  # held while draws, statistics and state change together
-        # Seconds that the end of the run needs, such as a last checkpoint.
-        self.reserve: Callable[[], float] = self.store.reserve if self.store else lambda: 0.0
         self.ended = "running"  # then the reason of settings["stopped"]
         self.seconds: float | None = None
         # Draws lie at fixed step numbers, whatever the step of a resumed state is.
@@ -645,8 +643,8 @@ class Run:
         """Return the seconds until `max_seconds`, less the time of a last checkpoint."""
         if self.call.max_seconds is None:
             return math.inf
-        spent = time.perf_counter() - self.begin
-        left: float = self.call.max_seconds - self.reserve() - spent
+        reserve = 0.0 if self.store is None else self.store.reserve()
+        left: float = self.call.max_seconds - reserve - (time.perf_counter() - self.begin)
         return left
 
     def _put(self, positions: Array | None, stats: dict[str, Array], *, warming: bool) -> bool:

@@ -253,19 +253,16 @@ class ConvergenceMonitor:
             self._waiting.append(namespace(positions).asarray(part, copy=True))
             self._count += part.shape[1]
 
-    def _batch_left(self) -> int:
-        """Return how many draws the batch still takes until it is full, 0 if it is."""
-        free = self._batch - self._count
-        next_one = -(-self._seen // self._every)
-        return 0 if free == 0 else (next_one + free - 1) * self._every + 1 - self._seen
-
     def room(self, count: int) -> int:
         """Return how many draws may follow `count` of them until `check` has something to do."""
-        return min(self.check_at - count, self._batch_left())
+        free = self._batch - self._count
+        next_one = -(-self._seen // self._every)
+        left = (next_one + free - 1) * self._every + 1 - self._seen if free else 0
+        return min(self.check_at - count, left)
 
     def due(self, count: int) -> bool:
         """Whether `check` has something to do after so many draws."""
-        return self.checked_at < count >= self.check_at or self._batch_left() == 0
+        return self.checked_at < count >= self.check_at or self._count == self._batch
 
     def check(
         self,

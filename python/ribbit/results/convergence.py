@@ -245,9 +245,10 @@ def far_below(lp: Array) -> npt.NDArray[np.intp]:
     found = []
     for c in range(chains):
         others = np.sort(np.delete(means, c))
+        middle = others[[(chains - 2) // 2, (chains - 1) // 2]].mean()
         upper = others[len(others) // 4 if chains >= 8 else 0 :]
         reach = (10.0 if chains > 4 else 20.0) * max(0.5 * np.ptp(upper), own)
-        if means[c] < median(others) - reach:
+        if means[c] < middle - reach:
             found.append(c)
     return np.array(found, np.intp)
 

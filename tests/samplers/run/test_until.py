@@ -9,7 +9,6 @@ import pytest
 
 import ribbit as rb
 from ribbit.errors import ConvergenceWarning
-from ribbit.sample import Run
 from ribbit.samplers import HMC
 from ribbit.sinks import Memory
 from ribbit.until import ConvergenceMonitor
@@ -366,17 +365,12 @@ def test_max_seconds_counts_from_the_call():
     assert draws.seconds >= 0.3
 
 
-def test_time_is_left_for_the_end(monkeypatch):
-    """The seam for a last flush: the loop ends so much earlier."""
-
-    def complete(self, run=Run.complete):
-        self.reserve = lambda: 1e6
-        return run(self)
-
-    monkeypatch.setattr(Run, "complete", complete)
+def test_time_is_left_for_the_end(tmp_path, monkeypatch):
+    """The loop ends earlier by the time of a last checkpoint."""
+    monkeypatch.setattr("ribbit.store.Folder.reserve", lambda self: 1e6)
     hmc = HMC(Gaussian([1.0]), step_size=0.1, num_leapfrog_steps=2)
-    draws = hmc.sample(5, init=np.zeros((2, 1)), warmup=0, max_seconds=1e5, progress=False)
-    assert len(draws) == 1
+    options = {"warmup": 0, "max_seconds": 1e5, "progress": False, "store": tmp_path}
+    assert len(hmc.sample(5, init=np.zeros((2, 1)), **options)) == 1
 
 
 @pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
