@@ -23,7 +23,6 @@ from ribbit.results.convergence import (
     by_row,
     ess_block,
     mcse_block,
-    nested_rhat_block,
     positions_of,
     rhat_block,
 )
@@ -163,7 +162,7 @@ def nested_rhat(a: npt.ArrayLike, superchains: npt.ArrayLike, *, method: str = "
             f"[{name}] expected superchains of several chains, or chains of several draws, got "
             f"{chains} single draws"
         )
-    function = functools.partial(nested_rhat_block, superchains=groups, method=method)
+    function = functools.partial(rhat_block, superchains=groups, method=method)
     return by_block(name, draws, function, min_chains=2, min_draws=1)
 
 

@@ -99,41 +99,30 @@ _FAR_TAIL = (
 )
 
 
-def rhat_block(a: Array, *, method: str) -> Array:
-    """R-hat (M,) by a method of :func:`ribbit.diagnostics.rhat`; C >= 2."""
-    if method == "identity":
-        value = _rhat_plain(a)
+def rhat_block(
+    a: Array, *, method: str = "rank", superchains: npt.NDArray[np.intp] | None = None
+) -> Array:
+    """R-hat (M,) by a method of `rhat`, or nested R-hat if `superchains` (C,) are 0 .. K - 1."""
+    plain, parts = _rhat_plain, a
+    if superchains is not None:
+        plain = functools.partial(_nested_plain, superchains=superchains)
+    elif method != "identity":
+        parts = _split(a)
+    if method in ("identity", "split"):
+        value = plain(parts)
+    elif method == "folded":
+        value = plain(_z_scale(_fold(parts)))
     else:
-        halves = _split(a)
-        if method == "split":
-            value = _rhat_plain(halves)
-        elif method == "z_scale":
-            value = _rhat_plain(_z_scale(halves))
-        elif method == "folded":
-            value = _rhat_plain(_z_scale(_fold(halves)))
-        else:
-            bulk = _rhat_plain(_z_scale(halves))
-            tail = _rhat_plain(_z_scale(_fold(halves)))
-            value = np.where(tail > bulk, tail, bulk)  # a NaN tail (two values only) gives bulk
+        value = plain(_z_scale(parts))
+        if method == "rank":
+            tail = plain(_z_scale(_fold(parts)))
+            value = np.where(tail > value, tail, value)  # a NaN tail (two values only) gives bulk
     # rounding of the mean would give equal draws a variance of some 1e-34
     return np.where(_constant(a), np.nan, value)
 
 
-def nested_rhat_block(
-    a: Array, superchains: npt.NDArray[np.intp], *, method: str = "rank"
-) -> Array:
-    """Nested R-hat (M,) of Margossian et al. (2024), eq. 8; `superchains` (C,) are 0 .. K - 1."""
-    if method == "identity":
-        value = _nested_plain(a, superchains)
-    else:
-        bulk = _nested_plain(_z_scale(a), superchains)
-        tail = _nested_plain(_z_scale(_fold(a)), superchains)
-        value = np.where(tail > bulk, tail, bulk)
-    return np.where(_constant(a), np.nan, value)
-
-
 def _nested_plain(a: Array, superchains: npt.NDArray[np.intp]) -> Array:
-    """sqrt(1 + B / W) of (M, C, n): B between the means of superchains, W within them."""
+    """sqrt(1 + B / W) of (M, C, n), B between superchains (Margossian et al. 2024, eq. 8)."""
     chain_means = a.mean(axis=2)
     within_chain = a.var(axis=2, ddof=1) if a.shape[2] > 1 else np.zeros_like(chain_means)
     count = int(superchains.max()) + 1

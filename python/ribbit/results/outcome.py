@@ -19,7 +19,6 @@ from ribbit.results.convergence import (
     ess_block,
     far_below,
     median,
-    nested_rhat_block,
     rhat_block,
 )
 from ribbit.results.monitor import monitored
@@ -66,6 +65,11 @@ class _Computed(dict[str, Array]):
         return self[name]
 
 
+def _least_ess(a: Array) -> Array:
+    bulk, tail = (ess_block(a, method=m, tail_probability=0.05) for m in ("bulk", "tail"))
+    return np.fmin(bulk, tail)
+
+
 class Evidence:
     """Monitored quantities and statistics of draws, and the numbers that checks ask for."""
 
@@ -103,21 +107,14 @@ class Evidence:
         self.faults = settings.get("faults", {})  # noted by the run itself
         # By group, (M,) each: R-hat, of a single chain between its halves; and the smaller of bulk
         # and tail effective draws.
-        self.rhat, self.ess = _Computed(self.groups, self._rhat), _Computed(self.groups, self._ess)
+        rhat = functools.partial(rhat_block, superchains=self.superchains)
+        self.rhat, self.ess = _Computed(self.groups, rhat), _Computed(self.groups, _least_ess)
 
     def host(self, name: str) -> Array | None:
         """Return a statistic (C, D) as float64 on the host; None if the sampler has none."""
         if name not in self.stats or not self.stats[name].shape[1]:
             return None
         return np.asarray(as_host(self.stats[name]), dtype=np.float64)
-
-    def _rhat(self, a: Array) -> Array:
-        shared = self.superchains
-        return rhat_block(a, method="rank") if shared is None else nested_rhat_block(a, shared)
-
-    def _ess(self, a: Array) -> Array:
-        bulk, tail = (ess_block(a, method=m, tail_probability=0.05) for m in ("bulk", "tail"))
-        return np.fmin(bulk, tail)
 
     @functools.cached_property
     def worst(self) -> tuple[str, float]:
