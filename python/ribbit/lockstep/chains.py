@@ -20,7 +20,7 @@ from ribbit.lockstep.hmc import Point, hmc
 from ribbit.lockstep.nuts import nuts
 from ribbit.lockstep.starts import first_step_sizes, warn_of_precision
 from ribbit.protocols import Array
-from ribbit.results.state import State
+from ribbit.results.state import State, Welford
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -63,7 +63,7 @@ class LockstepChains(PythonChains):
                 text = f"inverse_mass_matrix must be positive and finite in {mass.dtype}"
                 raise ValueError(f"[{function}] {text}")
             mass = from_host(xp, mass)
-        self._at = Point(start.seed, start.ids, 0, zero, zero, zero, mass, 0, None, zero)
+        self._at = Point(start.seed, start.ids, 0, zero, zero, zero, mass, None, zero)
         if start.state is not None:
             self._load(start.state)
 
@@ -77,8 +77,8 @@ class LockstepChains(PythonChains):
             "grad": at.grad,
             "terms": at.terms,
             "inverse_mass": at.mass,
-            "window.mean": at.moments and at.moments[0],
-            "window.squares": at.moments and at.moments[1],
+            "window.mean": at.window and at.window.mean,
+            "window.squares": at.window and at.window.squares,
             "divergences": at.divergences[:, None],
         }
         return State._of(
@@ -88,7 +88,7 @@ class LockstepChains(PythonChains):
                 "seed": at.seed,
                 "warmup": self.warmup,
                 "step": at.step,
-                "window.count": at.collected,
+                "window.count": 0 if at.window is None else at.window.count,
                 **{name: to_host(array) for name, array in arrays.items() if array is not None},
                 **self._tuner.fields(),
             }
@@ -109,8 +109,7 @@ class LockstepChains(PythonChains):
             grad=grad,
             terms=terms,
             mass=mass if adapts else self._at.mass,
-            collected=count,
-            moments=(mean, squares) if count else None,
+            window=Welford(mean, squares, count) if count else None,
             divergences=from_host(xp, before.copy()),
         )
         tuned = ("step_size", "dual.")
@@ -185,7 +184,8 @@ class LockstepChains(PythonChains):
         adapts, first_step = drawn <= 0, None
         if adapts:
             if tuner.collects(after.step):
-                after = _collected(xp, after)
+                window = after.window or Welford.start(xp, q.shape)
+                after = after._replace(window=window.update(xp, q))
             if tuner.closes(after.step):
                 after = self._with_new_mass(after)
                 if tuner.finds_step:
@@ -214,23 +214,12 @@ class LockstepChains(PythonChains):
         return stats
 
     def _with_new_mass(self, at: Point) -> Point:
-        """Set the inverse mass to the variances of the window, shrunk towards 1e-3 as in Stan."""
-        n, xp, mass = at.collected, self._density.xp, at.mass
+        """Set the inverse mass to the variances of the window."""
+        mass = at.mass
         # If a load changed the options in warmup, the window may hold fewer than 2 positions.
-        if at.moments is not None and n > 1:
-            variance = at.moments[1] / (n - 1)
-            wide = (n / (n + 5.0)) * variance + 1e-3 * (5.0 / (n + 5.0))
-            mass = xp.astype(wide, at.position.dtype)
-        return at._replace(mass=mass, collected=0, moments=None)
-
-
-def _collected(xp: Any, at: Point) -> Point:
-    """Add the positions to the moments of the window (Welford 1962)."""
-    q = xp.astype(at.position, xp.float64)
-    mean, squares = at.moments or (xp.zeros(q.shape, dtype=xp.float64),) * 2
-    delta = q - mean
-    mean = mean + delta / (at.collected + 1)
-    return at._replace(collected=at.collected + 1, moments=(mean, squares + delta * (q - mean)))
+        if at.window is not None and at.window.count > 1:
+            mass = self._density.xp.astype(at.window.variance(), at.position.dtype)
+        return at._replace(mass=mass, window=None)
 
 
 def _stacked(xp: Any, values: list[Array]) -> Array:

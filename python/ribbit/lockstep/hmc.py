@@ -16,6 +16,7 @@ from ribbit._arrays.threads import Interrupted
 from ribbit.density import Density, all_finite, total
 from ribbit.interrupt import InterruptGuard, foreign
 from ribbit.protocols import Array
+from ribbit.results.state import Welford
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -36,8 +37,7 @@ class Point(NamedTuple):
     grad: Array  # (C, P)
     terms: Array  # (C, M) float64
     mass: Array | None  # inverse mass (P,) or (C, P); None: ones
-    collected: int  # positions in the window of the mass
-    moments: tuple[Array, Array] | None  # their mean and sum of squares, (C, P) float64
+    window: Welford | None  # moments of the positions in the window of the mass
     divergences: Array  # (C,) int64 since the last draw
 
     @property
