@@ -139,17 +139,9 @@ class AnyChains(Protocol):
     largest: int  # draws of a block after warmup, at most
     calls: list[tuple[int, dict[str, Array]]]  # step and statistics of every call of a block
 
-    @property
-    def seed(self) -> int:
-        """Key of the random numbers."""
-
-    @property
-    def ids(self) -> npt.NDArray[np.uint32]:
-        """Ids (C,) of the chains."""
-
-    @property
-    def warmup(self) -> int:
-        """Steps of warmup."""
+    seed: int
+    ids: npt.NDArray[np.uint32]  # (C,)
+    warmup: int  # steps
 
     @property
     def step(self) -> int:
