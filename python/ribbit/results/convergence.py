@@ -146,7 +146,7 @@ def _rhat_plain(a: Array) -> Array:
     return result
 
 
-def ess_block(a: Array, *, method: str, tail_probability: float) -> Array:
+def ess_block(a: Array, *, method: str, tail_probability: float = 0.05) -> Array:
     """Effective sample size (M,) by a method of :func:`ribbit.diagnostics.ess`."""
     if method == "identity":
         return _ess_plain(a)

@@ -66,8 +66,7 @@ class _Computed(dict[str, Array]):
 
 
 def _least_ess(a: Array) -> Array:
-    bulk, tail = (ess_block(a, method=m, tail_probability=0.05) for m in ("bulk", "tail"))
-    return np.fmin(bulk, tail)
+    return np.fmin(ess_block(a, method="bulk"), ess_block(a, method="tail"))
 
 
 class Evidence:
@@ -286,7 +285,7 @@ def _widths(e: Evidence) -> float | None:
     """Effective draws of squared deviations, if steps are antithetic: bulk ESS above the draws."""
 
     def squares(a: Array) -> Array:
-        bulk, sd = (ess_block(a, method=m, tail_probability=0.05) for m in ("bulk", "sd"))
+        bulk, sd = ess_block(a, method="bulk"), ess_block(a, method="sd")
         return np.where(bulk > a.shape[1] * a.shape[2], sd, np.nan)
 
     groups = {k: by_block("summary", e.groups[k], squares, min_chains=1) for k in e.leading}

@@ -379,19 +379,8 @@ class RunningPrediction:
             arrays |= {f"kept/{name}": a for name, a in self._every(self._thin)[0].items()}
         return plain, {name: array for name, array in arrays.items() if array is not None}
 
-    @staticmethod
-    def unpack(
-        predictive: Predictive, plain: dict[str, Any], arrays: dict[str, Array]
-    ) -> RunningPrediction:
-        """Rebuild from :meth:`pack`; ValueError for what it cannot have returned."""
-        running = RunningPrediction(
-            predictive, arrays["x"], None, dim=1, keep=True, function="load"
-        )
-        running.restore(plain, arrays)
-        return running
-
     def restore(self, plain: dict[str, Any], arrays: dict[str, Array]) -> None:
-        """Go on from :meth:`pack`, in place of a fresh start; ValueError as in `unpack`."""
+        """Continue from what :meth:`pack` returned; ValueError if it cannot have returned this."""
         _check_packed(self.predictive.kind, plain, arrays)
         xp, moments = namespace(self.x), self.moments
         given, arrays = arrays, {name: from_host(xp, value) for name, value in arrays.items()}

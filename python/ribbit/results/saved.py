@@ -132,7 +132,8 @@ def _prediction(
         return None
     found = archive.get(arrays, "prediction")
     predictive.check_inputs(found["x"])
-    running = RunningPrediction.unpack(predictive, header["prediction"], found)
+    running = RunningPrediction(predictive, found["x"], None, dim=1, keep=True, function="load")
+    running.restore(header["prediction"], found)
     kept = rows.draws[0] if rows.draws[0].shape[1] else None
     return Prediction(
         predictive, running.x, positions=kept, running=running, samples=rows.predictions

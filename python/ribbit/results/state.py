@@ -144,9 +144,6 @@ class State:
         array: npt.NDArray[Any] = self.fields[name]
         return array
 
-    def _count(self, name: str) -> int:
-        return int(self.fields[name])
-
     @property
     def position(self) -> npt.NDArray[Any]:
         """Positions (C, P)."""
@@ -165,12 +162,12 @@ class State:
     @property
     def step(self) -> int:
         """Transitions done so far."""
-        return self._count("step")
+        return int(self.fields["step"])
 
     @property
     def seed(self) -> int:
         """Key of the random numbers."""
-        return self._count("seed")
+        return int(self.fields["seed"])
 
     @property
     def chains(self) -> npt.NDArray[np.uint32]:
@@ -180,7 +177,7 @@ class State:
     @property
     def warmup(self) -> int:
         """Transitions of warmup."""
-        return self._count("warmup")
+        return int(self.fields["warmup"])
 
     @property
     def step_size(self) -> npt.NDArray[np.float64]:
