@@ -25,8 +25,6 @@ from ribbit.results.state import State, Welford
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["LockstepChains"]
-
 _MOVES = {"hmc": hmc, "nuts": nuts}
 _LONGER = 2.5  # a block on a GPU takes 0.25 s, because reading statistics waits for it
 _BYTES, _ROWS = 1 << 22, 4096  # largest block

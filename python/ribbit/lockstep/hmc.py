@@ -21,8 +21,6 @@ from ribbit.results.state import Welford
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Moved", "Point", "hmc", "leapfrog", "momentum", "taken", "trajectory"]
-
 # Position, gradient and terms after a transition, and its statistics by name, (C,) each.
 Moved: TypeAlias = tuple[Array, Array, Array, dict[str, Array]]
 

@@ -23,8 +23,6 @@ from ribbit.protocols import Array
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["nuts"]
-
 _DIRECTION, _LEAF, _DOUBLING = range(3)  # layers of the stream of trees, as in core/no_u_turn_hd.h
 _SIDES, _VECTORS = ("backward", "forward"), ("q", "p", "g")
 _DRAWN = "drawn_q", "drawn_g", "drawn_terms"

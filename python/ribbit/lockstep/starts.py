@@ -17,8 +17,6 @@ from ribbit.lockstep.hmc import Point, momentum, trajectory
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["first_step_sizes", "warn_of_precision"]
-
 _SEARCH, _PROBE = 1, 2  # layers of the stream of momenta; draws use layer 0
 _STEPS = _TRAJECTORIES = 16  # of a probe: steps at most, and trajectories of all chains at least
 _LIMIT = 0.1  # standard deviation of the difference of the energy errors

@@ -23,8 +23,6 @@ from ribbit.results.zarr_group import attributes
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["to_datatree"]
-
 _NAME = "Draws.to_datatree"
 _ROW = "row"
 _OF_DRAWS = ("posterior", "sample_stats", "warmup_posterior", "warmup_sample_stats")

@@ -18,20 +18,6 @@ from ribbit.protocols import Array
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = [
-    "CHUNK",
-    "JoinedArray",
-    "MappedArray",
-    "Numbers",
-    "RoundedArray",
-    "chain_groups",
-    "chunks",
-    "encoded",
-    "forget",
-    "in_memory",
-    "join_arrays",
-]
-
 Numbers: TypeAlias = "npt.NDArray[np.int64]"  # draw d of chain c of C has number d C + c
 
 # Values per chunk of draws: bounds the memory of a pass, about 8 MB in float64.

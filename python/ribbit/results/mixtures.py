@@ -16,8 +16,6 @@ from ribbit.protocols import Array
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Law", "Normal", "StudentT", "mixture_quantile"]
-
 _ORDER = 8  # of Taylor's series around the nodes of a table
 _BLOCK = 1 << 15  # values per pass: temporaries stay in cache
 

@@ -17,8 +17,6 @@ from ribbit.results.running import by_chain, inputs
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["KEPT", "LEAST", "Monitor", "monitored"]
-
 Array: TypeAlias = "npt.NDArray[np.float64]"
 
 KEPT = 8192  # draws of all chains: enough for the ends of intervals, and a few MB

@@ -13,8 +13,6 @@ from ribbit._arrays.checks import Seed
 from ribbit.protocols import Array
 from ribbit.results.prediction import Prediction
 
-__all__ = ["NormalPrediction"]
-
 
 class NormalPrediction(Prediction):
     """Predictions of a linearized network with normal weights, in closed form.

@@ -21,18 +21,6 @@ from ribbit.results.mixtures import Law, Normal, StudentT, mixture_quantile
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = [
-    "cdf",
-    "components",
-    "count_quantile",
-    "crps",
-    "law_of",
-    "picks",
-    "poisson_cdf",
-    "quantiles",
-    "sample",
-]
-
 _PICK, _FIRST, _SECOND = (
     random_numbers.FIT_LAYERS[name] for name in ("picks", "noise", "second noise")
 )

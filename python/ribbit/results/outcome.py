@@ -27,21 +27,6 @@ from ribbit.results.summary import CONVERGED, NOT, PREDICTIONS, SHORT, Row, Summ
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = [
-    "RHAT",
-    "Evidence",
-    "History",
-    "cannot_be_met",
-    "divergences",
-    "evidence_of_values",
-    "has_hidden",
-    "outcome_of",
-    "summary_of_draws",
-    "summary_of_fit",
-    "superchains_of",
-    "unconverged",
-]
-
 Array: TypeAlias = "npt.NDArray[np.float64]"
 History: TypeAlias = "dict[str, npt.NDArray[np.float64]]"
 

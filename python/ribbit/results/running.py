@@ -28,18 +28,6 @@ from ribbit.results.lazy import Numbers, chunks
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = [
-    "ARRAYS",
-    "LogMeanExp",
-    "Moments",
-    "RunningPrediction",
-    "by_chain",
-    "inputs",
-    "join",
-    "of_draws",
-    "same_rows",
-]
-
 _Batch: TypeAlias = tuple[PredictiveTerms, "Array | None"]  # with the log density of y (C, N)
 ARRAYS = ("mean", "noise_sd", "probs", "noise_scale")
 """Fields of PredictiveTerms that are arrays or None."""

@@ -21,21 +21,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = [
-    "Adaptation",
-    "AnyState",
-    "DualAveraging",
-    "EnergyErrors",
-    "GradientSquares",
-    "InputProducts",
-    "MicrocanonicalState",
-    "State",
-    "StochasticState",
-    "Welford",
-    "placed",
-]
-
-
 class State:
     """State of the chains of HMC or NUTS between two transitions: bytes and views of them.
 

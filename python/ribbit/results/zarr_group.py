@@ -15,8 +15,6 @@ from ribbit._arrays import checks
 from ribbit._arrays.namespace import host_dtype, to_host
 from ribbit._arrays.packages import needing
 
-__all__ = ["attributes", "to_zarr"]
-
 _NAME = "Draws.to_zarr"
 _BYTES = 1 << 25  # of a chunk of all chains
 _DIMS = ("chain", "draw", "theta_dim")
