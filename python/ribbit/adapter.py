@@ -110,7 +110,7 @@ class LocalChains(PythonChains):
             return np.empty(0, np.int64)
         before = thinning.count(at)
         size = self._size.size(thinning.step(before + most) - at) if most > 1 else 0
-        return self.warmup + thinning.steps(at, thinning.count(at + size) - before)
+        return self.warmup + thinning.step(np.arange(before, thinning.count(at + size)) + 1)
 
     def _several(self, stops: npt.NDArray[np.int64], guard: InterruptGuard) -> Block | None:
         """Make the steps up to the last of `stops` in one call; None if a step fails."""

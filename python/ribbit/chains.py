@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -48,18 +48,17 @@ __all__ = [
 # Positions (C, K, P), None in warmup that is not kept, and statistics (C, K); without rows, {}.
 Block: TypeAlias = "tuple[Array | None, dict[str, Array]]"
 
+_Numbers = TypeVar("_Numbers", int, "npt.NDArray[np.int64]")
+
 
 @dataclass(frozen=True)
 class Thinning:
-    """The last `many` steps of every `period`, `gap` apart, give draws. Step 1 follows warmup.
-
-    each: whether the positions of all steps of warmup are kept.
-    """
+    """The last `many` steps of every `period`, `gap` apart, give draws. Step 1 follows warmup."""
 
     period: int
     many: int = 1
     gap: int = 1
-    each: bool = False
+    each: bool = False  # whether the positions of all steps of warmup are kept
 
     @property
     def _first(self) -> int:
@@ -71,16 +70,10 @@ class Thinning:
         inside = 0 if rest < self._first else 1 + (rest - self._first) // self.gap
         return full * self.many + inside
 
-    def step(self, number: int) -> int:
-        """Return the step of draw `number`, from 1."""
+    def step(self, number: _Numbers) -> _Numbers:
+        """Return the step of a draw, or of each of several, by number from 1."""
         full, place = divmod(number - 1, self.many)
         return full * self.period + self._first + place * self.gap
-
-    def steps(self, step: int, count: int) -> npt.NDArray[np.int64]:
-        """Return the first `count` steps after `step` that give draws, (count,)."""
-        full, place = np.divmod(np.arange(count) + self.count(step), self.many)
-        found: npt.NDArray[np.int64] = full * self.period + self._first + place * self.gap
-        return found
 
     def stop(self, step: int, warmup: int) -> int:
         """Return the step of the next draw, or of warmup that is kept, or the end of warmup."""
@@ -161,11 +154,9 @@ class AnyChains(Protocol):
     def advance(
         self, most: int, seconds: float, guard: InterruptGuard, stop: int = sys.maxsize
     ) -> Block:
-        """Make at most `most` rows in about `seconds`; positions are valid until the next call.
-
-        A row is a draw, or a step of warmup. The call ends at step `stop`, at the end of warmup, or
-        at Ctrl-C, with the rows so far.
-        """
+        """Make at most `most` rows in about `seconds`; positions are valid until the next call."""
+        # A row is a draw, or a step of warmup. The call ends at step `stop`, at the end of warmup,
+        # or at Ctrl-C, with the rows so far.
 
     def raise_deferred(self) -> None:
         """Raise the error that came after the steps of the last block, if there was one."""
@@ -316,10 +307,9 @@ def naming(function: str) -> Iterator[None]:
 
 
 class AgreedChains:
-    """Chains on a target whose rows lie on several ranks. The ranks agree before each call.
+    """Chains on a target whose rows lie on several ranks. The ranks agree before each call."""
 
-    Rank 0 decides how many rows a call makes and, by the seconds `left`, whether the time is over.
-    """
+    # Rank 0 decides how many rows a call makes, and by the seconds `left` whether the time is over.
 
     def __init__(self, chains: Any, ranks: RankAgreement, left: Callable[[], float]) -> None:
         self._chains, self._ranks, self._left = chains, ranks, left
