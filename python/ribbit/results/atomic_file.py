@@ -45,11 +45,7 @@ def sync_folder(folder: Path) -> None:
 def write_atomically(
     function: str, path: str | os.PathLike[str], write: Callable[[BinaryIO], object]
 ) -> None:
-    """Call `write` with a file that then takes the place of `path`.
-
-    A symbolic link is followed. The permissions of a file that is replaced are kept, and its owner
-    where that is allowed. Pipes, devices and sockets are left alone.
-    """
+    """Call `write` with a file that then takes the place of `path`, a regular file or new."""
     # The link stays, and what it points to is replaced in its own folder.
     destination = Path(os.path.realpath(checks.path(function, path)))
     if not destination.parent.is_dir():

@@ -378,10 +378,7 @@ def by_block(
     min_chains: int,
     min_draws: int = 4,
 ) -> Array:
-    """Apply `function` to blocks (M, C, D) of the quantities in a (C, D, ...).
-
-    Of fewer chains or draws the answer is NaN.
-    """
+    """Apply `function` to blocks (M, C, D) of a (C, D, ...); NaN for fewer chains or draws."""
     if hasattr(a, "positions"):
         raise DTypeError(
             f"[{name}] expected an array (C, D, ...), got {type(a).__name__}: give its positions, "

@@ -27,11 +27,10 @@ _GIVEN = 1 << 21  # predictions of all draws at inputs that a user gives
 
 
 class Monitor:
-    """Computes the monitored quantities of positions.
+    """Computes the monitored quantities of positions."""
 
-    Predictions are taken at some of the training inputs and at points between them, because chains
-    may agree at the rows and disagree between them.
-    """
+    # Predictions are taken at some of the training inputs and at points between them, because
+    # chains may agree at the rows and disagree between them.
 
     def __init__(self, function: str, target: Any, at: Any = None, theta: Any = None) -> None:
         """Choose the inputs, `at` if given; positions theta (C, P) show if they are right."""
@@ -137,10 +136,7 @@ def _with_midpoints(x: Any, most: int) -> Any:
 
 
 def monitored(draws: Any, x: Any = None) -> tuple[Array | None, dict[str, int]]:
-    """Return quantities (C, D', M) of draws and their counts; with x also predictions there.
-
-    The run has kept them, or they are computed from the positions.
-    """
+    """Return quantities (C, D', M) of draws and their counts; with x also predictions there."""
     found = dict(draws.settings.get("monitored", {}))
     values, every = draws.monitored, int(found.get("every", 1))
     counts = {k: v for k, v in found.items() if k not in ("every", "at", "checksum")}

@@ -44,11 +44,10 @@ _MOMENTS = ("first", "sum", "squares", "noise", "entropy")
 
 
 class Moments:
-    """Running statistics of predictions; every draw counts once, in the order it comes.
+    """Running statistics of predictions; every draw counts once, in the order it comes."""
 
-    Sums are float64 and taken draw by draw, so that chunking changes no bit. Means and squares are
-    relative to the first draw, which keeps the digits of a small spread around a large mean.
-    """
+    # Sums are float64 and taken draw by draw, so that chunking changes no bit. Means and squares
+    # are relative to the first draw, which keeps the digits of a small spread around a large mean.
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -294,10 +293,8 @@ class RunningPrediction:
         return [{n: xp.asarray(a[::step, ...], copy=step > 1) for n, a in whole.items()}]
 
     def room(self, chains: int) -> int:
-        """Return the draws of so many chains to predict with at once.
-
-        One, unless the rounding of the core does not depend on it: blocks end by the clock.
-        """
+        """Return the draws of so many chains to predict with at once."""
+        # One, unless the rounding of the core does not depend on it: blocks end by the clock.
         if overrides.own(self.predictive, "predictive_moments", ("predictive",)) is None:
             return 1
         return max(1, _AT_ONCE // (8 * chains * math.prod(self.shape)))

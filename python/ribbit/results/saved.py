@@ -53,15 +53,12 @@ _FITS: dict[str, Table] = {
 
 
 class Rows(NamedTuple):
-    """Draws that lie in files of their own: positions and statistics of draws and of warmup.
+    """Draws that lie in files of their own."""
 
-    `predictions` of draws that were kept in place of positions; `entire`: no draw is missing.
-    """
-
-    draws: tuple[Any, Arrays]
+    draws: tuple[Any, Arrays]  # positions and statistics
     warmup: tuple[Any, Arrays] | tuple[None, None]
-    predictions: Any
-    entire: bool
+    predictions: Any  # kept in place of positions
+    entire: bool  # whether no draw is missing
 
 
 def draws_of(
