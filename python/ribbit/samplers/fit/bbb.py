@@ -21,9 +21,11 @@ from ribbit.progress import ProgressOption
 from ribbit.protocols import Array
 from ribbit.results.fits import MeanField
 from ribbit.samplers.fit.training import (
+    Fitter,
     begin,
     default_epochs,
     fitting,
+    predictive_of,
     run_epochs,
     saved,
     warn_of_end,
@@ -40,7 +42,7 @@ _EPSILON = 1e-8
 _BLOCK = 1 << 16  # parameters that one function of NumPy works on
 
 
-class BBB:
+class BBB(Fitter):
     """Bayes by Backprop (Blundell et al. 2015): q(w) = N(mean, scale^2), scale = softplus(rho).
 
     Minimises E_q[log q] - (E_q[log likelihood] / likelihood_temperature + E_q[log prior]) /
@@ -97,6 +99,8 @@ class BBB:
     (20, 1)
     """
 
+    _name = "BBB"
+
     def __init__(
         self,
         target: Any,
@@ -110,7 +114,7 @@ class BBB:
         kl_weighting: str = "uniform",
         schedule: schedules.Schedule | None = None,
     ) -> None:
-        name = "BBB"
+        name = self._name
         overrides.needed(name, target, "advance_variational")
         if not callable(getattr(target, "advance_variational", None)):
             raise TypeError(
@@ -155,10 +159,6 @@ class BBB:
             "kl_weighting": kl_weighting,
             "schedule": repr(self._schedule),
         }
-
-    def __repr__(self) -> str:
-        knobs = ", ".join(f"{k}={v!r}" for k, v in self.settings.items())
-        return f"BBB({type(self._density.target).__name__}, {knobs})"
 
     def fit(
         self,
@@ -221,24 +221,16 @@ class BBB:
             if resume is not None or not isinstance(init, MeanField):
                 start = begin(name, init, resume, MeanField, self.settings, 1, seed)
             fit = self._resumed(name, resume) if resume is not None else None
-            request = {
-                "sampler": "BBB",
-                "target": self._density.fingerprint,
-                "settings": self.settings,
-                "num_epochs": epochs,
-                "seed": seed,
-                "init": init,
-                "resume": resume,
-            }
+            asked = {"num_epochs": epochs, "seed": seed, "init": init, "resume": resume}
             with (
-                fitting(name, ranks, store, request) as kept,
+                fitting(name, ranks, store, self._request(**asked)) as kept,
                 InterruptGuard(ranks.group) as guard,
             ):
                 ranks.guard = guard
                 if kept is not None and kept.begun:
                     arrays, step, seed, records = self._stored(kept)
                 elif fit is None:
-                    arrays, step = self._start(name, seed, start), 0
+                    arrays, step = self._arrays(name, seed, start), 0
                     records = np.zeros((3, 0))
                 else:
                     arrays, step, seed, records = fit
@@ -295,7 +287,7 @@ class BBB:
 
         complete = run_epochs(
             name,
-            "BBB",
+            self._name,
             first=first,
             epochs=epochs,
             batches=self._batches.count,
@@ -352,7 +344,7 @@ class BBB:
         )
         return out
 
-    def _start(self, name: str, seed: int, init: MeanField | Array | None) -> Array:
+    def _arrays(self, name: str, seed: int, init: MeanField | Array | None) -> Array:
         """(6, P): mean, rho and their moments."""
         density = self._density
         scale = np.full(density.dim, self._init_scale)
@@ -429,13 +421,13 @@ class BBB:
             kl=kl,
             complete=complete,
             settings={
-                "sampler": "BBB",
+                "sampler": self._name,
                 **self.settings,
                 "num_epochs": epochs,
                 "num_rows": self._num_rows,
                 "seed": seed,
             },
-            predictive=target if callable(getattr(target, "predictive", None)) else None,
+            predictive=predictive_of(target),
             state=(arrays, step, seed, records),
         )
 

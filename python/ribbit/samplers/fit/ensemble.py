@@ -9,20 +9,12 @@ from ribbit import schedules
 from ribbit._arrays import checks
 from ribbit.density import Density
 from ribbit.distributed.ranks import agreement
-from ribbit.errors import NonFiniteError
 from ribbit.progress import ProgressOption
 from ribbit.protocols import Array
 from ribbit.results.fits import EnsembleFit
 from ribbit.results.outcome import History
 from ribbit.results.state import StochasticState
-from ribbit.samplers.fit.training import (
-    begin,
-    epochs_of,
-    fitting,
-    joined,
-    train,
-    warn_of_end,
-)
+from ribbit.samplers.fit.training import Fitter, begin, epochs_of, predictive_of
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.stepper import Stepper
 from ribbit.store import Store
@@ -30,7 +22,7 @@ from ribbit.store import Store
 __all__ = ["DeepEnsemble"]
 
 
-class DeepEnsemble:
+class DeepEnsemble(Fitter):
     """Members trained by Adam from their own starts and batches (Lakshminarayanan et al. 2017).
 
     A member does not depend on the number of members.
@@ -67,6 +59,8 @@ class DeepEnsemble:
     (20, 1)
     """
 
+    _name = "DeepEnsemble"
+
     def __init__(
         self,
         target: Any,
@@ -77,8 +71,8 @@ class DeepEnsemble:
         objective: str = "map",
         schedule: schedules.Schedule | None = None,
     ) -> None:
-        name = "DeepEnsemble"
-        density = Density(target, function=name, dropout=False, by_rows=True)
+        name = self._name
+        density = self._density = Density(target, function=name, dropout=False, by_rows=True)
         self._members = checks.integer(name, "members", members, minimum=1, maximum=2**32 - 1)
         checks.choice(name, "objective", objective, ("map", "likelihood"))
         learning_rate = checks.positive(name, "learning_rate", learning_rate)
@@ -97,10 +91,6 @@ class DeepEnsemble:
             "objective": objective,
             "schedule": repr(self._stepper.schedule),
         }
-
-    def __repr__(self) -> str:
-        knobs = ", ".join(f"{k}={v!r}" for k, v in self.settings.items())
-        return f"DeepEnsemble({type(self._stepper.density.target).__name__}, {knobs})"
 
     def fit(
         self,
@@ -160,61 +150,33 @@ class DeepEnsemble:
         """
         name = "DeepEnsemble.fit"
         seed = checks.seed(name, seed)
-        with agreement(name, self._stepper.density.group) as ranks:
+        with agreement(name, self._density.group) as ranks:
             epochs = epochs_of(
                 name, num_epochs, self._stepper, init=init, resume=resume, store=store
             )
             start = begin(name, init, resume, EnsembleFit, self.settings, self._members, seed)
-            request = {
-                "sampler": "DeepEnsemble",
-                "target": self._stepper.density.fingerprint,
-                "settings": self.settings,
-                "num_epochs": epochs,
-                "seed": seed,
-                "init": init,
-                "resume": resume,
-            }
-            try:
-                with fitting(name, ranks, store, request) as kept:
-                    state, complete, history = train(
-                        name,
-                        "DeepEnsemble",
-                        self._stepper,
-                        epochs,
-                        seed=seed,
-                        start=start,
-                        members=self._members,
-                        resume=None if resume is None else resume.state,
-                        progress=progress,
-                        likelihood_alone=self._stepper.rule.prior == 0.0,
-                        fit=lambda state: self._fit(state, complete=False),
-                        ranks=ranks,
-                        store=kept,
-                        executor=executor,
-                    )
-            except NonFiniteError as error:
-                error.state = error.fit or error.state
-                raise
-            fit = self._fit(state, complete=complete, history=joined(resume, history))
-            if complete:
-                warn_of_end(name, fit)
+            asked = {"num_epochs": epochs, "seed": seed, "init": init, "resume": resume}
+            fit: EnsembleFit = self._trained(
+                name,
+                ranks,
+                store,
+                asked,
+                start=start,
+                members=self._members,
+                fit=self._fit,
+                progress=progress,
+                likelihood_alone=self._stepper.rule.prior == 0.0,
+                executor=executor,
+            )
             return fit
 
     def _fit(
         self, state: StochasticState, *, complete: bool, history: History | None = None
     ) -> EnsembleFit:
-        target = self._stepper.density.target
+        density = self._density
         return EnsembleFit(
-            theta=self._stepper.density.xp.asarray(state.position, copy=True),
+            theta=density.xp.asarray(state.position, copy=True),
             complete=complete,
-            settings={
-                "sampler": "DeepEnsemble",
-                **self.settings,
-                "num_epochs": state.step // self._stepper.batches,
-                "num_rows": self._stepper.num_rows,
-                "seed": state.seed,
-            },
-            predictive=target if callable(getattr(target, "predictive", None)) else None,
-            state=state,
-            history={} if history is None else history,
+            predictive=predictive_of(density.target),
+            **self._fields(state, history),
         )

@@ -25,6 +25,7 @@ from ribbit.progress import Progress, ProgressOption, check_progress
 from ribbit.protocols import Array
 from ribbit.results.fits import EnsembleFit
 from ribbit.results.state import StochasticState
+from ribbit.samplers.fit.training import predictive_of
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.stepper import Stepper
 
@@ -181,7 +182,7 @@ class EnsembleStart:
                 "num_rows": int(target.num_rows),
                 "seed": seed,
             },
-            predictive=target if callable(getattr(target, "predictive", None)) else None,
+            predictive=predictive_of(target),
         )
 
     def _fitted(

@@ -14,29 +14,31 @@ from ribbit._arrays import checks, overrides
 from ribbit._arrays.threads import Interrupted
 from ribbit._arrays.warning import warn
 from ribbit.density import Density
-from ribbit.distributed.ranks import RankAgreement, agreement
-from ribbit.errors import FitWarning, NonFiniteError, ShapeError
+from ribbit.distributed.ranks import agreement
+from ribbit.errors import ShapeError
 from ribbit.interrupt import InterruptGuard, carrying, how_to_resume
 from ribbit.progress import ProgressOption, check_progress
 from ribbit.protocols import Array
 from ribbit.results.laplace import LaplaceFit, near_mode
 from ribbit.results.outcome import History
 from ribbit.results.state import StochasticState
-from ribbit.results.summary import NOT
 from ribbit.samplers.fit.curvature import SMALL, mode_near
 from ribbit.samplers.fit.evidence import tuned
 from ribbit.samplers.fit.training import (
+    Fitter,
     as_position,
     begin,
     epochs_of,
     fitting,
     joined,
+    predictive_of,
     saved,
     train,
+    warn_of_end,
 )
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.stepper import Stepper
-from ribbit.store import Checkpoint, Folder, Store
+from ribbit.store import Folder, Store
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -49,7 +51,7 @@ _POLISH, _POLISH_LARGE = 100, 10  # steps by default
 _EXACT, _NEAR = 100, 0.1  # share of the nats that the summary allows
 
 
-class LaplaceApproximation:
+class LaplaceApproximation(Fitter):
     """A Gaussian at a mode of the posterior (MacKay 1992; Daxberger et al. 2021).
 
     Its precision is the generalised Gauss-Newton matrix of the log likelihood plus the curvature of
@@ -117,6 +119,8 @@ class LaplaceApproximation:
     True
     """
 
+    _name = "LaplaceApproximation"
+
     def __init__(
         self,
         target: Any,
@@ -129,7 +133,7 @@ class LaplaceApproximation:
         tune_prior: str | None = None,
         tune_noise: bool = False,
     ) -> None:
-        name = "LaplaceApproximation"
+        name = self._name
         Density(target, function=name)  # the kind of target first, then what it must not have
         overrides.needed(name, target, "gauss_newton")
         if not callable(getattr(target, "gauss_newton", None)):
@@ -138,6 +142,7 @@ class LaplaceApproximation:
                 f"{checks.summary(target)}"
             )
         density = Density(target, function=name, dropout=False, by_rows=True, group=False)
+        self._density = density
         checks.choice(name, "subset", subset, ("all", "last_layer"))
         self._first, self._size = target.subset_size(name, subset)
         if self._size > _MOST:
@@ -177,10 +182,6 @@ class LaplaceApproximation:
             "tune_prior": tune_prior,
             "tune_noise": tune_noise,
         }
-
-    def __repr__(self) -> str:
-        knobs = ", ".join(f"{k}={v!r}" for k, v in self.settings.items())
-        return f"LaplaceApproximation({type(self._stepper.density.target).__name__}, {knobs})"
 
     def fit(
         self,
@@ -241,29 +242,36 @@ class LaplaceApproximation:
         ``fit``; ``resume=error.fit`` continues.
         """
         name = "LaplaceApproximation.fit"
-        with agreement(name, self._stepper.density.group) as ranks:
+        with agreement(name, self._density.group) as ranks:
             epochs = epochs_of(
                 name, num_epochs, self._stepper, init=init, resume=resume, store=store
             )
             seed = checks.seed(name, seed)
             given = resume is None and epochs == 0
             start = begin(name, _mode_of(init), resume, LaplaceFit, self.settings, 1, seed)
-            request = {
-                "sampler": "LaplaceApproximation",
-                "target": self._stepper.density.fingerprint,
-                "settings": self.settings,
-                "num_epochs": epochs,
-                "seed": seed,
-                "init": init,
-                "resume": resume,
-            }
-            with fitting(name, ranks, store, request) as found:
+            asked = {"num_epochs": epochs, "seed": seed, "init": init, "resume": resume}
+            with fitting(name, ranks, store, self._request(**asked)) as found:
                 kept = found if isinstance(found, Folder) else None  # there are no other ranks
-                state, complete, history = None, True, {} if resume is None else resume.history
-                density = self._stepper.density
+                past: History = {} if resume is None else resume.history
+                state, complete, history = None, True, past
+                density = self._density
                 if epochs:
-                    state, complete, history = self._train(
-                        name, epochs, seed, start, resume, progress, ranks, kept
+                    state, complete, history = train(
+                        name,
+                        self._name,
+                        self._stepper,
+                        epochs,
+                        seed=seed,
+                        start=start,
+                        members=1,
+                        resume=resume,
+                        progress=progress,
+                        fit=lambda state: self._fit(
+                            state.position[0], state, seed, past, complete=False
+                        ),
+                        finishes=False,
+                        ranks=ranks,
+                        store=kept,
                     )
                     theta = state.position[0]
                 elif resume is not None:
@@ -287,40 +295,6 @@ class LaplaceApproximation:
                         kept.checkpoint(lambda: saved(own, first=first, taken=0), now=True)
                 return fit
 
-    def _train(
-        self,
-        name: str,
-        epochs: int,
-        seed: int,
-        start: Any,
-        resume: LaplaceFit | None,
-        progress: ProgressOption,
-        ranks: RankAgreement,
-        store: Checkpoint | None,
-    ) -> tuple[StochasticState, bool, History]:
-        """Make the epochs of Adam; their history alone."""
-        past = {} if resume is None else resume.history
-        try:
-            state, complete, history = train(
-                name,
-                "LaplaceApproximation",
-                self._stepper,
-                epochs,
-                seed=seed,
-                start=start,
-                members=1,
-                resume=None if resume is None else resume.state,
-                progress=progress,
-                fit=lambda state: self._fit(state.position[0], state, seed, past, complete=False),
-                finishes=False,
-                ranks=ranks,
-                store=store,
-            )
-        except NonFiniteError as error:
-            error.state = error.fit or error.state
-            raise
-        return state, complete, history
-
     def _curved(
         self, name: str, fit: LaplaceFit, theta: Any, *, given: bool, store: Folder | None
     ) -> LaplaceFit:
@@ -338,7 +312,7 @@ class LaplaceApproximation:
             return part, "the training, before there was a covariance"
 
         with InterruptGuard() as guard, carrying(name, "fit", so_far):
-            density = self._stepper.density
+            density = self._density
             tuning: dict[str, npt.NDArray[np.float64]] = {}
             try:
                 mode = mode_near(name, density, self._subset, theta, steps, guard, enough=enough)
@@ -363,7 +337,6 @@ class LaplaceApproximation:
                     f"far ({on})",
                 )
                 return so_far()[0]
-            target = density.target
             fit = dataclasses.replace(
                 fit,
                 mean=mode.theta,
@@ -371,16 +344,11 @@ class LaplaceApproximation:
                 log_density=mode.log_density,
                 newton_decrement=mode.decrement,
                 effective_parameters=mode.effective,
-                predictive=target if callable(getattr(target, "predictive", None)) else None,
+                predictive=predictive_of(density.target),
                 tuning=tuning,
             )
-        self._warn(name, fit)
+        warn_of_end(name, fit)
         return fit
-
-    def _warn(self, name: str, fit: LaplaceFit) -> None:
-        found = fit.summary()
-        if found.outcome == NOT:
-            warn(f"[{name}] {found.message}", FitWarning)
 
     def _fit(
         self,
@@ -392,7 +360,6 @@ class LaplaceApproximation:
         complete: bool,
     ) -> LaplaceFit:
         """Return the fit before there is a covariance."""
-        target = self._stepper.density.target
         return LaplaceFit(
             mean=np.array(theta),
             factor=np.zeros((0, 0)),
@@ -408,7 +375,7 @@ class LaplaceApproximation:
                 "num_rows": self._stepper.num_rows,
                 "seed": seed if state is None else state.seed,
             },
-            predictive=target if callable(getattr(target, "predictive", None)) else None,
+            predictive=predictive_of(self._density.target),
             state=state,
             history=history,
         )

@@ -12,20 +12,13 @@ from ribbit._arrays import checks, overrides
 from ribbit._arrays.namespace import from_host, is_array
 from ribbit.density import Density, sums_over_rows
 from ribbit.distributed.ranks import agreement
-from ribbit.errors import NonFiniteError, ShapeError
+from ribbit.errors import ShapeError
 from ribbit.progress import ProgressOption
 from ribbit.protocols import Array
 from ribbit.results.fits import DropoutFit
 from ribbit.results.outcome import History
 from ribbit.results.state import StochasticState
-from ribbit.samplers.fit.training import (
-    begin,
-    epochs_of,
-    fitting,
-    joined,
-    train,
-    warn_of_end,
-)
+from ribbit.samplers.fit.training import Fitter, begin, epochs_of
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.stepper import Stepper
 from ribbit.store import Store
@@ -33,7 +26,7 @@ from ribbit.store import Store
 __all__ = ["MCDropout"]
 
 
-class MCDropout:
+class MCDropout(Fitter):
     """MC dropout (Gal and Ghahramani 2016): Dropout layers stay active in predictions.
 
     Maximises log likelihood / likelihood_temperature + log prior, over temperature, under fresh
@@ -76,6 +69,8 @@ class MCDropout:
     (20, 1)
     """
 
+    _name = "MCDropout"
+
     def __init__(
         self,
         target: Any,
@@ -87,7 +82,7 @@ class MCDropout:
         batch_size: int | None = 128,
         schedule: schedules.Schedule | None = None,
     ) -> None:
-        name = "MCDropout"
+        name = self._name
         overrides.needed(name, target, "masked", overrides.WHOLE)
         if not callable(getattr(target, "masked", None)):
             raise TypeError(
@@ -97,9 +92,10 @@ class MCDropout:
         sums_over_rows(name, target)
         self._masked = target.masked(rate=rate, length_scale=length_scale, precision=precision)
         learning_rate = checks.positive(name, "learning_rate", learning_rate)
+        self._density = Density(self._masked, function=name)
         self._stepper = Stepper(
             name,
-            Density(self._masked, function=name),
+            self._density,
             Rule("adam"),
             step_size=learning_rate,
             batch_size=batch_size,
@@ -172,7 +168,7 @@ class MCDropout:
         """
         name = "MCDropout.fit"
         seed = checks.seed(name, seed)
-        with agreement(name, self._stepper.density.group) as ranks:
+        with agreement(name, self._density.group) as ranks:
             # What is learned is not a setting.
             settings = {k: v for k, v in self.settings.items() if k != "rates"}
             if not self._masked.learns_rates:
@@ -181,66 +177,36 @@ class MCDropout:
                 name, num_epochs, self._stepper, init=init, resume=resume, store=store
             )
             start = begin(name, init, resume, DropoutFit, settings, 1, seed)
-            request = {
-                "sampler": "MCDropout",
-                "target": self._stepper.density.fingerprint,
-                "settings": self.settings,
-                "num_epochs": epochs,
-                "seed": seed,
-                "init": init,
-                "resume": resume,
-            }
-            try:
-                with fitting(name, ranks, store, request) as kept:
-                    state, complete, history = train(
-                        name,
-                        "MCDropout",
-                        self._stepper,
-                        epochs,
-                        seed=seed,
-                        start=self._start(name, start),
-                        members=1,
-                        resume=None if resume is None else resume.state,
-                        progress=progress,
-                        fit=lambda state: self._fit(state, complete=False),
-                        ranks=ranks,
-                        store=kept,
-                    )
-            except NonFiniteError as error:
-                error.state = error.fit or error.state
-                raise
-            fit = self._fit(state, complete=complete, history=joined(resume, history))
-            if complete:
-                warn_of_end(name, fit)
+            asked = {"num_epochs": epochs, "seed": seed, "init": init, "resume": resume}
+            fit: DropoutFit = self._trained(
+                name,
+                ranks,
+                store,
+                asked,
+                start=start,
+                members=1,
+                fit=self._fit,
+                progress=progress,
+            )
             return fit
 
     def _fit(
         self, state: StochasticState, *, complete: bool, history: History | None = None
     ) -> DropoutFit:
-        epochs = state.step // self._stepper.batches
         theta, rates = self._masked.split(state.position[0, :])
         return DropoutFit(
-            theta=self._stepper.density.xp.asarray(theta, copy=True),
+            theta=self._density.xp.asarray(theta, copy=True),
             rates=rates.copy(),
             complete=complete,
-            settings={
-                "sampler": "MCDropout",
-                **self.settings,
-                "rates": rates.tolist(),
-                "num_epochs": epochs,
-                "num_rows": self._stepper.num_rows,
-                "seed": state.seed,
-            },
             target=self._masked,
-            state=state,
-            history={} if history is None else history,
+            **self._fields(state, history, rates=rates.tolist()),
         )
 
     def _start(self, name: str, init: Array | None) -> Array | None:
         """Weights (P,) with what else is learned behind them."""
         if init is None or not self._masked.learns_rates:
             return init
-        xp, dim = self._stepper.density.xp, self._masked.num_weights
+        xp, dim = self._density.xp, self._masked.num_weights
         weights = init
         if xp is np or not is_array(init):
             raw = checks.numeric(name, "init", init)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
 
@@ -12,21 +13,13 @@ from ribbit._arrays import checks
 from ribbit._arrays.namespace import namespace, require_memory, to_host
 from ribbit.density import Density
 from ribbit.distributed.ranks import agreement
-from ribbit.errors import NonFiniteError
 from ribbit.progress import ProgressOption
 from ribbit.protocols import Array
 from ribbit.results.outcome import History
 from ribbit.results.state import StochasticState
 from ribbit.results.swag import SWAGFit
 from ribbit.samplers.fit.collection import Collection
-from ribbit.samplers.fit.training import (
-    begin,
-    epochs_of,
-    fitting,
-    joined,
-    train,
-    warn_of_end,
-)
+from ribbit.samplers.fit.training import Fitter, begin, epochs_of, predictive_of
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.stepper import Stepper
 from ribbit.store import Store
@@ -36,7 +29,7 @@ __all__ = ["SWAG"]
 _KNOWN, _DRAWS, _ROWS = 10, 8, 512  # iterates whose spread is looked at, by draws and rows
 
 
-class SWAG:
+class SWAG(Fitter):
     """Gaussians around the paths of an optimiser (Maddox et al. 2019), one for each member.
 
     Trains as :class:`ribbit.DeepEnsemble` does and continues at a constant learning rate. Keeps the
@@ -92,6 +85,8 @@ class SWAG:
     (100,)
     """
 
+    _name = "SWAG"
+
     def __init__(
         self,
         target: Any,
@@ -105,8 +100,8 @@ class SWAG:
         momentum: float = 0.9,
         schedule: schedules.Schedule | None = None,
     ) -> None:
-        name = "SWAG"
-        density = Density(target, function=name, dropout=False, by_rows=True)
+        name = self._name
+        density = self._density = Density(target, function=name, dropout=False, by_rows=True)
         self._members = checks.integer(name, "members", members, minimum=1, maximum=2**32 - 1)
         rate = checks.positive(name, "learning_rate", learning_rate)
         late = rate
@@ -136,10 +131,6 @@ class SWAG:
             "momentum": momentum,
             "schedule": repr(self._stepper.schedule),
         }
-
-    def __repr__(self) -> str:
-        knobs = ", ".join(f"{k}={v!r}" for k, v in self.settings.items())
-        return f"SWAG({type(self._stepper.density.target).__name__}, {knobs})"
 
     def fit(
         self,
@@ -209,7 +200,7 @@ class SWAG:
         """
         name = "SWAG.fit"
         seed = checks.seed(name, seed)
-        with agreement(name, self._stepper.density.group) as ranks:
+        with agreement(name, self._density.group) as ranks:
             if num_epochs is None and isinstance(resume, SWAGFit) and resume.count:
                 num_epochs = 0
             # init=0: without epochs of Adam SWAG collects from any start
@@ -228,49 +219,32 @@ class SWAG:
                 )
             self._check_memory(name, more, resume)
             collected = Collection(self._collector, more, self._max_rank, resume)
-            request = {
-                "sampler": "SWAG",
-                "target": self._stepper.density.fingerprint,
-                "settings": self.settings,
+            asked = {
                 "num_epochs": epochs,
                 "swag_epochs": swag_epochs,
                 "seed": seed,
                 "init": init,
                 "resume": resume,
             }
-            try:
-                with fitting(name, ranks, store, request) as kept:
-                    state, complete, history = train(
-                        name,
-                        "SWAG",
-                        self._stepper,
-                        epochs,
-                        seed=seed,
-                        start=start,
-                        members=self._members,
-                        resume=None if resume is None else resume.state,
-                        progress=progress,
-                        fit=lambda state: self._fit(state, collected, complete=False),
-                        collect=collected,
-                        ranks=ranks,
-                        store=kept,
-                        executor=executor,
-                    )
-            except NonFiniteError as error:
-                error.state = error.fit or error.state
-                raise
-            past = joined(resume, history)
-            fit = self._fit(state, collected, complete=complete, history=past)
-            if complete:
-                self._note_spread(fit)
-                warn_of_end(name, fit)
+            fit: SWAGFit = self._trained(
+                name,
+                ranks,
+                store,
+                asked,
+                start=start,
+                members=self._members,
+                fit=functools.partial(self._fit, collected),
+                progress=progress,
+                collect=collected,
+                executor=executor,
+            )
             return fit
 
     def _note_spread(self, fit: SWAGFit) -> None:
         """Put the energy of the draws into the settings, as a share of the posterior's."""
         # Near a mode the mean energy of a Gaussian posterior lies half a nat per parameter above
         # the least; the data determine at most as many parameters as there are rows.
-        target, members = self._stepper.density.target, self._members
+        target, members = self._density.target, self._members
         if fit.count < _KNOWN or not callable(getattr(target, "value_and_grad", None)):
             return
         every = self._stepper.num_rows
@@ -282,13 +256,13 @@ class SWAG:
             mean = namespace(theta).astype(mean, theta.dtype)
             values = [to_host(target.value_and_grad(at, rows)[0]) for at in (mean, theta)]
             above.append(float(np.mean(values[0] - values[1])))
-        dim = self._stepper.density.dim
+        dim = self._density.dim
         wanted = 0.5 * min(dim, every or dim)
         fit.settings["spread"] = max(0.0, float(np.mean(above))) / wanted
 
     def _check_memory(self, name: str, epochs: int, resume: SWAGFit | None) -> None:
         rank = min(self._max_rank, epochs + (0 if resume is None else resume.count))
-        density = self._stepper.density
+        density = self._density
         # as they come, and once more in the fit
         numbers = 2 * self._members * rank * density.dim
         what = f"{rank} deviations of {self._members} members of {density.dim} parameters"
@@ -296,29 +270,23 @@ class SWAG:
 
     def _fit(
         self,
-        state: StochasticState,
         collected: Collection,
+        state: StochasticState,
         *,
         complete: bool,
         history: History | None = None,
     ) -> SWAGFit:
-        target = self._stepper.density.target
         mean, squares, deviations, count = collected.moments_of(state)
-        return SWAGFit(
+        fit = SWAGFit(
             mean=mean,
             squares=squares,
             deviations=deviations,
             count=count,
             first_step=collected.first_step,
             complete=complete,
-            settings={
-                "sampler": "SWAG",
-                **self.settings,
-                "num_epochs": state.step // self._stepper.batches,
-                "num_rows": self._stepper.num_rows,
-                "seed": state.seed,
-            },
-            predictive=target if callable(getattr(target, "predictive", None)) else None,
-            state=state,
-            history={} if history is None else history,
+            predictive=predictive_of(self._density.target),
+            **self._fields(state, history),
         )
+        if complete:
+            self._note_spread(fit)
+        return fit

@@ -37,12 +37,14 @@ if TYPE_CHECKING:
     from ribbit.samplers.fit.collection import Collection
 
 __all__ = [
+    "Fitter",
     "as_position",
     "begin",
     "default_epochs",
     "epochs_of",
     "fitting",
     "joined",
+    "predictive_of",
     "run_epochs",
     "saved",
     "train",
@@ -157,6 +159,85 @@ def begin(
     return None
 
 
+def predictive_of(target: Any) -> Any:
+    """Return the target if it predicts, else None."""
+    return target if callable(getattr(target, "predictive", None)) else None
+
+
+class Fitter:
+    """Base class of the fits."""
+
+    settings: dict[str, Any]
+    _name: ClassVar[str]  # of the public class
+    _density: Density
+    _stepper: Stepper  # not of BBB, whose steps the target makes
+
+    def __repr__(self) -> str:
+        knobs = ", ".join(f"{k}={v!r}" for k, v in self.settings.items())
+        return f"{self._name}({type(self._density.target).__name__}, {knobs})"
+
+    def _start(self, name: str, init: Any) -> Any:
+        """Return where training starts: what `begin` gave, if nothing else is trained."""
+        del name
+        return init
+
+    def _request(self, **asked: Any) -> dict[str, Any]:
+        """Return what a folder must have been asked for, to continue its fit."""
+        target = self._density.fingerprint
+        return {"sampler": self._name, "target": target, "settings": self.settings, **asked}
+
+    def _fields(
+        self, state: StochasticState, history: History | None, **found: Any
+    ) -> dict[str, Any]:
+        """Return settings, state and history of a fit; `found` are settings that it has learned."""
+        return {
+            "settings": {
+                "sampler": self._name,
+                **self.settings,
+                **found,
+                "num_epochs": state.step // self._stepper.batches,
+                "num_rows": self._stepper.num_rows,
+                "seed": state.seed,
+            },
+            "state": state,
+            "history": {} if history is None else history,
+        }
+
+    def _trained(
+        self,
+        name: str,
+        ranks: RankAgreement,
+        store: Any,
+        asked: dict[str, Any],  # arguments of the call, to be the same when a folder is resumed
+        *,
+        start: Any,
+        members: int,
+        fit: Callable[..., Any],  # of a state, `complete` and `history`
+        **options: Any,  # of `train`
+    ) -> Any:
+        """Train, and return the fit; warn if it has not settled."""
+        resume = asked["resume"]
+        with fitting(name, ranks, store, self._request(**asked)) as kept:
+            state, complete, history = train(
+                name,
+                self._name,
+                self._stepper,
+                asked["num_epochs"],
+                seed=asked["seed"],
+                start=self._start(name, start),
+                members=members,
+                resume=resume,
+                fit=lambda state: fit(state, complete=False),
+                ranks=ranks,
+                store=kept,
+                **options,
+            )
+        found = fit(state, complete=complete, history=joined(resume, history))
+        if complete:
+            warn_of_end(name, found)
+        return found
+
+
 def train(
     function: str,
     title: str,
@@ -167,7 +248,7 @@ def train(
     # (P,) or (M, P) or None: ``target.init`` with the member's number as chain
     start: Array | None,
     members: int,
-    resume: StochasticState | None,
+    resume: Any,  # the fit that goes on, or None
     progress: ProgressOption,
     fit: Callable[[StochasticState], Any],  # the fit so far, for exceptions
     likelihood_alone: bool = False,  # the prior is no part of the objective
@@ -190,7 +271,7 @@ def train(
         if store is not None and stored:
             state = stepper.adopt(function, placed(stepper.density.xp, store.state))
         elif resume is not None:
-            state = stepper.adopt(function, resume)
+            state = stepper.adopt(function, resume.state)
         else:
             density = stepper.density
             if start is None:
@@ -273,27 +354,31 @@ def train(
         if first == 0 or (stored and state.step > first):
             note(state.step)  # the start; Ctrl-C may have come before it
 
-        complete = run_epochs(
-            function,
-            title,
-            first=first,
-            epochs=epochs + more,
-            batches=batches,
-            members=members,
-            gradients=members,
-            advance=advance,
-            fit=lambda: fit(held[0]),
-            guard=guard,
-            progress=progress,
-            look=look,
-            stop=stop,
-            at=state.step,
-            store=store,
-            save=save,
-            ahead=executor is not None,
-            ranks=ranks,
-            place=lambda: held[0].position,
-        )
+        try:
+            complete = run_epochs(
+                function,
+                title,
+                first=first,
+                epochs=epochs + more,
+                batches=batches,
+                members=members,
+                gradients=members,
+                advance=advance,
+                fit=lambda: fit(held[0]),
+                guard=guard,
+                progress=progress,
+                look=look,
+                stop=stop,
+                at=state.step,
+                store=store,
+                save=save,
+                ahead=executor is not None,
+                ranks=ranks,
+                place=lambda: held[0].position,
+            )
+        except NonFiniteError as error:
+            error.state = error.fit or error.state
+            raise
     return held[0], complete, objective.history
 
 
