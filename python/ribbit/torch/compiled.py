@@ -35,12 +35,6 @@ class Compiled:
     buffers: dict[str, torch.Tensor]  # what the module's state dict has in addition
 
 
-def _shape(x: torch.Tensor) -> tuple[int, ...]:
-    """Return the shape of a row here: channels last."""
-    shape = tuple(x.shape[1:])
-    return shape if len(shape) < 3 else (*shape[1:], shape[0])
-
-
 def compile_module(
     module: nn.Module, x: torch.Tensor, dtype: np.dtype[Any], dropping: frozenset[str]
 ) -> Compiled:
@@ -63,8 +57,10 @@ def compile_module(
     owners = [name for name in called if any(True for _ in parts[name].parameters())]
     if len(set(owners)) < len(owners):
         raise NotCovered("a layer with weights is called twice")
+    shape = tuple(x.shape[1:])
+    shape = shape if len(shape) < 3 else (*shape[1:], shape[0])  # channels last
     try:
-        model = Model(tuple(stack), input_shape=_shape(x))
+        model = Model(tuple(stack), input_shape=shape)
         trained = model.from_torch(module, x.double().numpy(), dtype=dtype)
     except (TypeError, ValueError) as error:
         raise NotCovered(f"as a model: {error}") from error
@@ -108,16 +104,17 @@ def native_prior(prior: PriorLike, compiled: Compiled) -> PriorLike:
                 f"[posterior] expected a prior for {name!r}, got patterns {list(patterns)}"
             )
         found[parameter.name] = own
-    unused = [k for k in patterns if k != "log_noise" and not _matches(k, compiled.names)]
+    names = compiled.names
+    unused = [
+        pattern
+        for pattern in patterns
+        if pattern != "log_noise" and not any(fnmatchcase(name, pattern) for name in names)
+    ]
     if unused:
         raise ValueError(
-            f"[posterior] expected patterns of prior to match one of {', '.join(compiled.names)}, "
+            f"[posterior] expected patterns of prior to match one of {', '.join(names)}, "
             f"got {unused[0]!r}"
         )
     if "log_noise" in patterns:
         found["log_noise"] = patterns["log_noise"]
     return found
-
-
-def _matches(pattern: str, names: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, pattern) for name in names)

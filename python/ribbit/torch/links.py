@@ -59,15 +59,7 @@ _RANGES: dict[type[Likelihood], tuple[tuple[Any, float, float, str, str], ...]] 
         (_probabilities, 0.1, 0.9, _SIGMOID, "numbers between 0 and 1"),
         (_not_positive, -1.0, -0.1, _SIGMOID, "numbers that are never above 0"),
     ),
-    likelihoods.Poisson: (
-        (
-            _not_negative,
-            0.1,
-            1.0,
-            _EXP,
-            "numbers that are never below 0",
-        ),
-    ),
+    likelihoods.Poisson: ((_not_negative, 0.1, 1.0, _EXP, "numbers that are never below 0"),),
     likelihoods.HeteroscedasticGaussian: (
         (
             lambda f: _not_negative(_raw_sd(f)),

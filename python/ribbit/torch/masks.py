@@ -66,8 +66,13 @@ class Mask(torch.nn.Module):
         return f"rate={self.rate:g}"
 
 
-_PLAIN = {torch.nn.Dropout: False}
-_SPATIAL = dict.fromkeys((torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.Dropout3d), True)
+# Whether one unit of a mask is a whole channel.
+_SPATIAL: dict[Any, bool] = {
+    torch.nn.Dropout: False,
+    torch.nn.Dropout1d: True,
+    torch.nn.Dropout2d: True,
+    torch.nn.Dropout3d: True,
+}
 
 
 def place_masks(
@@ -78,15 +83,15 @@ def place_masks(
     for name, part in list(module.named_modules()):
         if "Dropout" not in type(part).__name__ or not getattr(part, "p", 0.0):
             continue
-        kinds: dict[Any, bool] = {**_PLAIN, **_SPATIAL}
-        if type(part) not in kinds:
+        kind = type(part)
+        if kind not in _SPATIAL:
             raise TypeError(
                 f"[{function}] expected Dropout, Dropout1d, Dropout2d or Dropout3d, got "
-                f"{type(part).__name__} at {name!r}"
+                f"{kind.__name__} at {name!r}"
             )
         own = float(part.p) if rate is None else rate
         owner, _, last = name.rpartition(".")
-        setattr(module.get_submodule(owner), last, Mask(address, own, kinds[type(part)], str(part)))
+        setattr(module.get_submodule(owner), last, Mask(address, own, _SPATIAL[kind], str(part)))
         rates.append(own)
     return address, tuple(rates)
 

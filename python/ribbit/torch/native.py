@@ -57,16 +57,13 @@ class _Masked(MaskedPosterior):
     """Masks of a module's Dropout layers; predictions take what the module takes."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _masked, (self._spec, self._options)
+        options: dict[str, Any] = self._options
+        return functools.partial(_Masked, **options), (self._spec,)
 
     @property
     def network_predictive(self) -> NetworkPredictive:
         """What predicts, without the data and without masks."""
         return _torch_inputs(super().network_predictive)
-
-
-def _masked(spec: DensitySpec, options: dict[str, Any]) -> _Masked:
-    return _Masked(spec, **options)
 
 
 class NativePosterior(Posterior):

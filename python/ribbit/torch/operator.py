@@ -88,7 +88,16 @@ def _(info: Any, in_dims: tuple[Any, ...], theta: torch.Tensor, grad: torch.Tens
     return _gradient(*_leading(info.batch_size, in_dims, (theta, grad))), 0
 
 
-class _Gradient(torch.autograd.Function):
+class _Reverse(torch.autograd.Function):
+    """A function without derivatives in forward mode."""
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        del ctx, tangents
+        raise RuntimeError(_FORWARD)
+
+
+class _Gradient(_Reverse):
     """The gradient as a function of theta; see `_gradient`."""
 
     @staticmethod
@@ -106,16 +115,11 @@ class _Gradient(torch.autograd.Function):
         raise RuntimeError(_TWICE)
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        del ctx, tangents
-        raise RuntimeError(_FORWARD)
-
-    @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *parts: torch.Tensor) -> Any:
         return _Gradient.apply(*_leading(info.batch_size, in_dims, parts)), 0
 
 
-class _Function(torch.autograd.Function):
+class _Function(_Reverse):
     """Value and gradient, the gradient of no use but to `backward`."""
 
     @staticmethod
@@ -132,17 +136,12 @@ class _Function(torch.autograd.Function):
         return _slope(upstream, *ctx.saved_tensors), None
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        del ctx, tangents
-        raise RuntimeError(_FORWARD)
-
-    @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], theta: torch.Tensor, density: LogDensity) -> Any:
         del info
         return _Function.apply(theta.movedim(in_dims[0], 0), density), (0, 0)
 
 
-class _Eager(torch.autograd.Function):
+class _Eager(_Reverse):
     """The same outside of transforms, where a form that they do not know costs half as much."""
 
     @staticmethod
@@ -154,11 +153,6 @@ class _Eager(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor, None]:
         return _slope(upstream, *ctx.saved_tensors), None
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        del ctx, tangents
-        raise RuntimeError(_FORWARD)
 
 
 def _slope(upstream: torch.Tensor, theta: torch.Tensor, known: torch.Tensor) -> torch.Tensor:

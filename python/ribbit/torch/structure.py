@@ -40,12 +40,10 @@ def structure(
 def _layers(module: torch.nn.Module) -> list[str]:
     found = []
     for name, part in module.named_modules():
-        if not isinstance(part, Mask):
-            options = part.extra_repr().replace(", inplace=True", "").replace("inplace=True", "")
-            options = options.replace(", inplace=False", "")
-            text = f"{type(part).__name__}({options})"
-        else:
-            text = part.text.replace(", inplace=True", "").replace(", inplace=False", "")
+        masked = isinstance(part, Mask)
+        text = part.text if masked else f"{type(part).__name__}({part.extra_repr()})"
+        for option in (", inplace=True", "inplace=True", ", inplace=False"):
+            text = text.replace(option, "")
         found.append(f"{name or 'module'}: {text}")
     return found
 

@@ -33,8 +33,7 @@ _ACTIVATIONS: dict[Any, str] = {
     functional.sigmoid: "sigmoid",
     functional.silu: "silu",
 }
-_METHODS = {"relu": "relu", "tanh": "tanh", "sigmoid": "sigmoid"}
-_FLATTEN = (torch.flatten,)
+_METHODS = ("relu", "tanh", "sigmoid")
 _SUMS = (operator.add, torch.add, operator.iadd)
 _READS = (getattr, operator.getitem, "size", "dim")  # without a result they do nothing
 _SAME = (nn.Identity, nn.Flatten, nn.Dropout, nn.Dropout2d)  # give the memory of their input
@@ -114,7 +113,7 @@ def _node_layer(node: fx.Node, parts: Mapping[str, nn.Module]) -> Any:
         if not rest and set(node.kwargs) <= {"input", "inplace"}:
             return rb.Activation(_ACTIVATIONS[node.target])
     elif node.op == "call_method" and node.target in _METHODS:
-        return rb.Activation(_METHODS[str(node.target)])
+        return rb.Activation(str(node.target))
     what = getattr(node.target, "__name__", node.target)
     raise NotCovered(f"the call of {what} is not one of our layers")
 
@@ -190,7 +189,7 @@ def _check_overwritten(value: fx.Node, parts: Mapping[str, nn.Module]) -> None:
 
 
 def _flattens(node: fx.Node) -> bool:
-    return node.target in _FLATTEN if node.op == "call_function" else node.target == "flatten"
+    return node.target == (torch.flatten if node.op == "call_function" else "flatten")
 
 
 def _meet(a: fx.Node, b: fx.Node, order: Mapping[fx.Node, int]) -> fx.Node:
