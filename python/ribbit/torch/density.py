@@ -25,9 +25,9 @@ from ribbit.targets.prior_base import LOG_NOISE, PriorLike
 from ribbit.targets.priors import Normal
 from ribbit.targets.spec import digest, log_noise_prior
 from ribbit.torch.data import Rows
-from ribbit.torch.evaluation import Evaluation
 from ribbit.torch.likelihoods import RowTerms, row_terms
 from ribbit.torch.parameters import NativePrior, parameters_of
+from ribbit.torch.steps import TorchSteps
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["ModuleDensity"]
 
 
-class ModuleDensity(Evaluation):
+class ModuleDensity(TorchSteps):
     """The posterior of any ``nn.Module``, run by ``functional_call`` and ``vmap`` over chains.
 
     `posterior` returns it if Ribbit's layers do not cover a module. It has the

@@ -22,7 +22,6 @@ from ribbit.targets.likelihoods import Array64, Likelihood
 from ribbit.torch.data import Rows
 from ribbit.torch.likelihoods import RowTerms
 from ribbit.torch.parameters import ModuleParameter, NativePrior
-from ribbit.torch.steps import TorchSteps
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -75,9 +74,13 @@ def _named(module: torch.nn.Module) -> Iterator[None]:
         raise random_error("posterior", module) from error
 
 
-class Evaluation(TorchSteps):
-    """Terms and gradients of rows under weights, for `ModuleDensity`."""
+class Evaluation:
+    """Terms and gradients of rows under weights."""
 
+    dim: int
+    dtype: np.dtype[Any]
+    temperature: float
+    likelihood_temperature: float
     module: torch.nn.Module
     likelihood: Any
     rows: Rows
@@ -103,25 +106,17 @@ class Evaluation(TorchSteps):
         """Number of data rows N."""
         return self.rows.num_rows
 
-    def _parameters(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {p.name: flat[p.offset : p.offset + p.size].view(p.shape) for p in self.parameters}
-
     def _outputs(self, flat: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Return outputs (n, K) float64 of one weight vector."""
-        out = called(self.module, self._parameters(flat), x, writes=self._writes)
+        arrays = {p.name: flat[p.offset : p.offset + p.size].view(p.shape) for p in self.parameters}
+        out = called(self.module, arrays, x, writes=self._writes)
         return (out[:, None] if out.ndim == 1 else out).double()
-
-    def _prior_at(self, theta: FloatArray) -> tuple[Array64, FloatArray]:
-        return self._log_prior.value_and_grad(theta)
-
-    def _row_terms(self, flat: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        logs = flat[self.noise_at : self.noise_at + self.noises].double()
-        noise = logs if self.noises else None
-        return self._terms(self._outputs(flat, x), y, noise)
 
     def _row_sum(self, flat: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Log likelihood of rows, ()."""
-        return self._row_terms(flat, x, y).sum()
+        logs = flat[self.noise_at : self.noise_at + self.noises].double()
+        noise = logs if self.noises else None
+        return self._terms(self._outputs(flat, x), y, noise).sum()
 
     def _take(self, rows: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
         """Rows (n,) or (C, n) where the module is: inputs in its dtype, targets checked."""

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,10 @@ from ribbit._arrays.threads import Interrupted
 from ribbit._arrays.update_rules import RULES, check_moments
 from ribbit.density import Density
 from ribbit.results.state import StochasticState
-from ribbit.samplers.sgmcmc.python_steps import python_steps
+from ribbit.samplers.sgmcmc.python_steps import python_steps, rows_of
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.targets.likelihoods import Array64
+from ribbit.torch.evaluation import Evaluation
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -60,26 +62,12 @@ class _View:
         return terms[:, 0] + terms[:, 1], grad
 
 
-class TorchSteps:
-    """Minibatch and variational steps of a target that has `_evaluate`."""
+class TorchSteps(Evaluation):
+    """Minibatch and variational steps of a target, for `ModuleDensity`."""
 
-    dim: int
-    dtype: np.dtype[Any]
-    temperature: float
-    likelihood_temperature: float
     prior_mean: Array64
     prior_sd: Array64
     _masked: bool = False
-
-    @property
-    def num_rows(self) -> int:
-        """Number of data rows N."""
-        raise NotImplementedError
-
-    def _evaluate(
-        self, function: str, theta: FloatArray, rows: Any, *, prior: float = 1.0
-    ) -> tuple[Array64, FloatArray, bool]:
-        raise NotImplementedError
 
     def _terms_at(
         self, theta: FloatArray, rows: Any, *, prior: float, seed: int, step: int
@@ -166,15 +154,9 @@ class TorchSteps:
             if (failed >= 0).any():
                 break
             before = float(step_size[low + len(step_size[part]) - 1])
-            state = StochasticState(
-                position=position,
-                logdensity=state.logdensity,
-                first_moment=first,
-                second_moment=second,
-                step=first_step + low + block,
-                seed=seed,
-                chains=chains,
-                warmup=adapt_until,
+            step = first_step + low + block
+            state = dataclasses.replace(
+                state, position=position, first_moment=first, second_moment=second, step=step
             )
         return position, first, second, failed, largest
 
@@ -221,7 +203,8 @@ class TorchSteps:
             if interrupt is not None and interrupt.is_set():
                 raise Interrupted
             step = first_step + i
-            rows = self._batch(batches, seed, step)
+            batch = rows_of(batches, step, seed, [0])
+            rows = None if batch is None else batch[0]
             by_mean, by_rho, found[:, i] = self._ascent(
                 arrays, rows, seed, step, num_samples, closed, weight
             )
@@ -234,15 +217,6 @@ class TorchSteps:
                 break
             arrays = moved
         return arrays, found, failed, largest
-
-    def _batch(self, batches: Batches, seed: int, step: int) -> npt.NDArray[np.int64] | None:
-        places = batches.places(step)
-        if places is None:
-            return None
-        epoch, begin, count = places
-        return random_numbers.epoch_rows(
-            self.num_rows, seed=seed, chain=0, epoch=epoch, begin=begin, count=count
-        )
 
     def _ascent(
         self,
@@ -281,7 +255,7 @@ class TorchSteps:
                 np.sum(0.5 * ((mean - centre) ** 2 + sd**2) / spread**2 + np.log(spread))
             ) - 0.5 * self.dim * math.log(2.0 * math.pi)
         else:
-            values, by_prior = self._prior_at(theta)
+            values, by_prior = self._log_prior.value_and_grad(theta)
             log_prior = float(np.mean(values))
             slope += weight * by_prior
         by_mean = slope.mean(axis=0)
@@ -294,10 +268,6 @@ class TorchSteps:
         sigmoid = np.exp(-np.logaddexp(0.0, -rho))
         by_rho = by_sd * sigmoid + weight * sigmoid / sd
         return by_mean, by_rho, np.array([likelihood, log_q, log_prior])
-
-    def _prior_at(self, theta: FloatArray) -> tuple[Array64, FloatArray]:
-        """Untempered log prior (C,) and its tempered gradient (C, P)."""
-        raise NotImplementedError
 
 
 def _check_steps(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["python_steps"]
+__all__ = ["python_steps", "rows_of"]
 
 
 def python_steps(
@@ -96,6 +96,23 @@ def python_steps(
     return (theta, first, second), failed, largest
 
 
+def rows_of(
+    batches: Batches, step: int, seed: int, chains: list[int]
+) -> list[npt.NDArray[np.int64]] | None:
+    """Return the batch (n,) of each chain at a step; None: all rows."""
+    places = batches.places(step)
+    if places is None:
+        return None
+    assert batches.num_rows is not None
+    number, (epoch, begin, count) = batches.num_rows, places
+    return [
+        random_numbers.epoch_rows(
+            number, seed=seed, chain=chain, epoch=epoch, begin=begin, count=count
+        )
+        for chain in chains
+    ]
+
+
 def _gradient(
     density: Density,
     batches: Batches,
@@ -105,24 +122,11 @@ def _gradient(
     guard: InterruptGuard | None,
 ) -> tuple[Array, Array]:
     """Log density (C,), for whether it is NaN, and gradient (C, P)."""
-    places = batches.places(step)
-    if places is None:
+    rows = rows_of(batches, step, state.seed, state.chains.tolist())
+    if rows is None:
         terms, grad = density.terms_and_grad(theta, guard)
         with errstate(density.xp):
             return total(terms), grad
-    assert batches.num_rows is not None
-    epoch, begin, count = places
-    rows = [
-        random_numbers.epoch_rows(
-            batches.num_rows,
-            seed=state.seed,
-            chain=int(chain),
-            epoch=epoch,
-            begin=begin,
-            count=count,
-        )
-        for chain in state.chains
-    ]
     if density.rows_per_chain:
         return density.on_batch(theta, np.stack(rows), guard)
     parts = [density.on_batch(theta[c : c + 1, :], own, guard) for c, own in enumerate(rows)]
