@@ -39,8 +39,10 @@ def has(function: str, name: str, value: object, member: str, expected: str) -> 
         raise TypeError(f"[{function}] expected {name} as {expected}, got {checks.summary(value)}")
 
 
-def finish(ax: Axes, *, legend: bool, grid: bool = True) -> None:
-    """Give all pictures one look; only this Axes is changed, no rcParams."""
+def finish(ax: Axes, x: str, y: str, *, legend: bool, grid: bool = True) -> Axes:
+    """Label the axes and give all pictures one look; only this Axes is changed, no rcParams."""
+    ax.set_xlabel(x)
+    ax.set_ylabel(y)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     if grid:
@@ -48,6 +50,7 @@ def finish(ax: Axes, *, legend: bool, grid: bool = True) -> None:
         ax.set_axisbelow(True)
     if legend:
         ax.legend(frameon=True, framealpha=0.85, edgecolor="none", fontsize="small")
+    return ax
 
 
 def line(
