@@ -145,8 +145,8 @@ def watch(path: str, *, every: float, once: bool) -> int:
 
 def doctor() -> int:
     """Print versions, run the self-test, and return the exit code: 0 when all checks pass."""
-    from ribbit._cli.doctor import no_device, run_checks
-    from ribbit._cli.versions import show_versions
+    from ribbit._cli.doctor import run_checks
+    from ribbit._cli.versions import device_status, show_versions
 
     show_versions()
     print("\nself-test")
@@ -155,7 +155,7 @@ def doctor() -> int:
     for check in checks:
         mark = "ok  " if check.passed else "FAIL"
         print(f"  {mark}  {check.name:<{width}}  {check.detail}")
-    missing = no_device()
+    missing = device_status()
     if missing:
         print(f"  device: not checked ({missing})")
     failed = sum(not check.passed for check in checks)

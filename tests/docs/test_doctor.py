@@ -43,7 +43,7 @@ def test_doctor_passes(capsys):
     text = capsys.readouterr().out
     assert "all checks passed" in text
     assert "FAIL" not in text
-    missing = doctor.no_device()
+    missing = doctor.device_status()
     assert f"device: not checked ({missing})" in text if missing else "device " in text
     for isa in _core.available_isas():
         assert isa in text

@@ -24,7 +24,7 @@ from ribbit.targets.likelihoods import Gaussian
 from ribbit.targets.posterior import Posterior
 from ribbit.targets.priors import Normal
 
-__all__ = ["Check", "no_device", "run_checks"]
+__all__ = ["Check", "run_checks"]
 
 _PURPOSE = 11  # "replicate" in core/philox_hd.h: numbers that only tests draw
 _KNOWN = (  # counter, key, answer: Random123's known answers for philox4x32-10
@@ -65,14 +65,9 @@ def run_checks() -> list[Check]:
     for isa in _core.available_isas():
         if isa != _core.isa():
             checks.append((f"instruction set {isa}", lambda isa=isa: check_isa(isa)))  # type: ignore[misc]
-    if not no_device():
+    if not device_status():
         checks.append(("device", check_device))
     return [_run(name, function) for name, function in checks]
-
-
-def no_device() -> str:
-    """Return why nothing is checked on a device, "" when one answers."""
-    return device_status()
 
 
 def check_philox() -> tuple[bool, str]:
@@ -155,9 +150,8 @@ def check_threads() -> tuple[bool, str]:
             digests.append(_trajectory_digest())
     finally:
         _core.set_num_threads(before)
-    return digests[0] == digests[1], "1 and 2 threads: " + (
-        "bit-identical" if digests[0] == digests[1] else "different numbers"
-    )
+    same = digests[0] == digests[1]
+    return same, f"1 and 2 threads: {'bit-identical' if same else 'different numbers'}"
 
 
 def check_isa(isa: str) -> tuple[bool, str]:
@@ -182,9 +176,8 @@ def check_isa(isa: str) -> tuple[bool, str]:
         return False, f"expected to run {isa}, ran {lines[0]}"
     if lines[1] != _normals_digest():
         return False, "other normals than this instruction set"
-    return lines[2] == "ok", lines[2] if lines[
-        2
-    ] != "ok" else "the same normals; gradient, leapfrog"
+    passed = lines[2] == "ok"
+    return passed, "the same normals; gradient, leapfrog" if passed else lines[2]
 
 
 def check_device(xp: ModuleType | None = None) -> tuple[bool, str]:
