@@ -142,11 +142,12 @@ class BNN(BaseEstimator):
         """Return the network, with a Dropout layer behind each activation where masks are asked."""
         layers: list[Any] = []
         rate = checks.fraction(name, "dropout_rate", self.dropout_rate)
+        masked = self.method == "dropout"
         for width in checks.widths(name, self.hidden):
             layers += [Dense(width), Activation(self.activation)]
-            if methods.dropped(self.method):
+            if masked:
                 layers.append(Dropout(rate))
-        if methods.dropped(self.method) and not layers:
+        if masked and not layers:
             raise ValueError(f"[{name}] expected a hidden layer with method='dropout', got none")
         return Model((*layers, Dense(outputs)), input_shape=(inputs,))
 

@@ -36,7 +36,7 @@ from ribbit.samplers.fit.training import default_epochs
 from ribbit.samplers.mcmc.energy_tuning import variances_of
 from ribbit.targets.posterior import Posterior
 
-__all__ = ["CHAINS", "FITS", "METHODS", "Plan", "dropped", "learns_scales", "run"]
+__all__ = ["CHAINS", "FITS", "METHODS", "Plan", "learns_scales", "run"]
 
 
 @dataclass(frozen=True)
@@ -156,11 +156,6 @@ def kind_of(method: str) -> Any:
     return CHAINS[method].sampler if method in CHAINS else FITS[method].fitter
 
 
-def dropped(method: str) -> bool:
-    """Whether a method needs Dropout layers."""
-    return method == "dropout"
-
-
 def learns_scales(method: str) -> bool:
     """Whether a method samples an sd of weights well: noise of batches and modes do not."""
     return method in CHAINS and not CHAINS[method].batches
@@ -201,12 +196,10 @@ def _require_draws(plan: Plan, draws: Draws) -> None:
 
 def drawn(fit: Any, count: int, seed: int) -> Draws:
     """Return draws of a fit: those of an ensemble are its members."""
-    if hasattr(fit, "rates"):  # one function per draw, so that a row does not know of the others
-        draws: Draws = fit.draws(count, seed=seed, masks="shared")
-    elif fit.settings["sampler"] == "DeepEnsemble":
-        draws = fit.draws(seed=seed)
-    else:
-        draws = fit.draws(count, seed=seed)
+    number = () if fit.settings["sampler"] == "DeepEnsemble" else (count,)
+    # one function per draw, so that a row does not know of the others
+    masks = {"masks": "shared"} if hasattr(fit, "rates") else {}
+    draws: Draws = fit.draws(*number, seed=seed, **masks)
     return draws
 
 
@@ -327,12 +320,9 @@ def _most(plan: Plan, how: Chains, target: Posterior) -> int:
 def _fitted(plan: Plan, how: Fit, target: Posterior, x: Any, y: Any, seed: int) -> Any:
     if plan.early_stopping:
         return _stopped(plan, how, target, x, y, seed)
-    rows = target.num_rows
-    batch = _batch(plan, rows)
-    batches = -(-rows // batch)
-    epochs = default_epochs(batches, batch) if plan.epochs is None else plan.epochs
-    checks.integer(plan.function, "epochs", epochs, minimum=1, maximum=2**39)
-    fitter = _fitter(plan, how, target, batch, schedules.cosine(epochs * batches))
+    batch, epochs = _training(plan, target.num_rows)
+    steps = epochs * -(-target.num_rows // batch)
+    fitter = _fitter(plan, how, target, batch, schedules.cosine(steps))
     return fitter.fit(epochs, seed=seed, progress=plan.progress, store=plan.store)
 
 
@@ -359,10 +349,7 @@ def _stopped(plan: Plan, how: Fit, target: Posterior, x: Any, y: Any, seed: int)
     order = np.random.default_rng(seed).permutation(rows)
     own, rest = np.sort(order[:held]), np.sort(order[held:])
     weights = None if target.sample_weight is None else target.sample_weight[own]
-    batch = _batch(plan, len(rest))
-    batches = -(-len(rest) // batch)
-    epochs = default_epochs(batches, batch) if plan.epochs is None else plan.epochs
-    checks.integer(plan.function, "epochs", epochs, minimum=1, maximum=2**39)
+    batch, epochs = _training(plan, len(rest))
     every = -(-epochs // _LOOKS)
     fitter = _fitter(plan, how, target.subset(rest), batch, schedules.constant())
     fit, best, most, waited, done = None, None, -math.inf, 0, 0
@@ -382,6 +369,13 @@ def _stopped(plan: Plan, how: Fit, target: Posterior, x: Any, y: Any, seed: int)
     assert best is not None
     best.settings["held_out"] = held  # these rows ended the training, so a rise is no fault
     return best
+
+
+def _training(plan: Plan, rows: int) -> tuple[int, int]:
+    """Return rows of a step, and epochs."""
+    batch = _batch(plan, rows)
+    epochs = default_epochs(-(-rows // batch), batch) if plan.epochs is None else plan.epochs
+    return batch, checks.integer(plan.function, "epochs", epochs, minimum=1, maximum=2**39)
 
 
 def _batch(plan: Plan, rows: int) -> int:
