@@ -148,10 +148,8 @@ class _Native:
     @functools.cached_property
     def compiled(self) -> dict[bool, Any]:
         """Programs for calls outside of one, by whether they want a gradient."""
-        return {g: jax.jit(functools.partial(self._bind, gradient=g)) for g in (False, True)}
-
-    def _bind(self, theta: Any, *, gradient: bool) -> Any:
-        return _log_density_p.bind(theta, density=self, gradient=gradient)
+        bind = functools.partial(_log_density_p.bind, density=self)
+        return {g: jax.jit(functools.partial(bind, gradient=g)) for g in (False, True)}
 
 
 @functools.cache
