@@ -134,9 +134,11 @@ class BBB(Fitter):
         self._batches = Batches(rows, self._batch_size)
         self._kl = checks.choice(name, "kl", kl, ("closed", "sampled"))
         if kl == "closed" and not target.normal_prior:
+            likelihood = getattr(target, "likelihood", None)
+            noise = f" with {likelihood!r}" if getattr(likelihood, "learns_noise", False) else ""
             raise ValueError(
                 f"[{name}] expected normal priors for kl='closed', got "
-                f"{target.prior!r}{_noise_prior(target)}: use kl='sampled'"
+                f"{target.prior!r}{noise}: use kl='sampled'"
             )
         self._estimator = checks.choice(name, "estimator", estimator, ESTIMATORS)
         if self._density.group is not None and estimator != "reparam" and self._batch_size == rows:
@@ -228,7 +230,10 @@ class BBB(Fitter):
             ):
                 ranks.guard = guard
                 if kept is not None and kept.begun:
-                    arrays, step, seed, records = self._stored(kept)
+                    steps = kept.header["steps"]
+                    arrays = from_host(self._density.xp, kept.arrays["state/arrays"])
+                    step, seed = int(steps["step"]), int(steps["seed"])
+                    records = kept.arrays["state/records"]
                 elif fit is None:
                     arrays, step = self._arrays(name, seed, start), 0
                     records = np.zeros((3, 0))
@@ -304,12 +309,6 @@ class BBB(Fitter):
             place=lambda: held,
         )
         return fit(complete)
-
-    def _stored(self, store: Checkpoint) -> tuple[Array, int, int, npt.NDArray[np.float64]]:
-        """Return where a stored fit goes on; as `_resumed`."""
-        arrays = from_host(self._density.xp, store.arrays["state/arrays"])
-        steps = store.header["steps"]
-        return arrays, steps["step"], steps["seed"], store.arrays["state/records"]
 
     def _rates(self, step: int, count: int) -> npt.NDArray[np.float64]:
         return self._learning_rate * self._schedule.factors(step, count)
@@ -430,14 +429,6 @@ class BBB(Fitter):
             predictive=predictive_of(target),
             state=(arrays, step, seed, records),
         )
-
-
-def _noise_prior(target: Any) -> str:
-    """Name the prior of a learned noise, where there is one."""
-    likelihood = getattr(target, "likelihood", None)
-    if not getattr(likelihood, "learns_noise", False):
-        return ""
-    return f" with {likelihood!r}"
 
 
 def _softplus(xp: ModuleType, rho: Array) -> Array:

@@ -33,16 +33,11 @@ class Collection:
             self.moments = Welford(before.mean, before.squares, before.count)
             kept = before.deviations
             self._deviations = [kept[:, k, :] for k in range(kept.shape[1])]
-        self._taken = 0
-
-    @property
-    def taken(self) -> int:
-        """Iterates of this call."""
-        return self._taken
+        self.taken = 0  # iterates of this call
 
     def restore(self, store: Checkpoint, xp: ModuleType) -> None:
         """Go on from a stored fit."""
-        self._taken = int(store.header["loop"]["taken"])
+        self.taken = int(store.header["loop"]["taken"])
         counts = store.header["collected"]
         if not counts["count"]:
             return
@@ -66,11 +61,11 @@ class Collection:
         away = xp.astype(position, xp.float64) - self.moments.mean
         self._deviations.append(xp.astype(away, position.dtype))
         del self._deviations[: -self._max_rank]
-        self._taken += 1
+        self.taken += 1
 
     def looks(self) -> bool:
         """Whether the objective belongs into the history now."""
-        return self._taken % -(-self.epochs // _POINTS) == 0
+        return self.taken % -(-self.epochs // _POINTS) == 0
 
     def moments_of(self, state: StochasticState) -> tuple[Array, Array, Array, int]:
         """Return mean, squares (M, P), deviations (M, K, P) and how many iterates they are of."""

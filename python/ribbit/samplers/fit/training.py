@@ -337,7 +337,7 @@ def train(
             due = step % (objective.every * batches) == 0
             if collect is not None and step > turn:
                 due = step % batches == 0 and collect.looks()
-            if due and not objective.noted(step):
+            if due:
                 objective.look(step, held[0].position, guard)
 
         def look(step: int) -> None:
@@ -517,8 +517,10 @@ class _Objective:
         self._found: list[tuple[float, npt.NDArray[np.float64]]] = []
 
     def look(self, step: int, position: Array, guard: InterruptGuard) -> None:
-        """Note the objective at weights (M, P); nothing after Ctrl-C."""
-        target = self._stepper.density.target
+        """Note the objective at weights (M, P), once; nothing after Ctrl-C."""
+        epoch, target = step / self._stepper.batches, self._stepper.density.target
+        if self._found and self._found[-1][0] == epoch:
+            return
         parts, sizes = [], []
         guard.foreign = not getattr(target, "interruptible", False)
         try:
@@ -541,11 +543,7 @@ class _Objective:
             return
         finally:
             guard.foreign = False
-        self._found.append((step / self._stepper.batches, value))
-
-    def noted(self, step: int) -> bool:
-        """Whether the objective of this step is there."""
-        return bool(self._found) and self._found[-1][0] == step / self._stepper.batches
+        self._found.append((epoch, value))
 
     def restore(self, store: Checkpoint) -> None:
         """Put back what a stored fit has noted."""

@@ -269,14 +269,11 @@ class _Search:
     def _kinetic_energy(self, state: StochasticState, h: float) -> HostArray:
         """Total energy (C,); velocities lack the half of the kick that belongs to the position."""
         energy, grad = self._energies_and_gradients(state.position)
-        u, scale = (np.asarray(to_host(a), np.float64) for a in (state.first_moment, self._scale))
+        arrays = state.first_moment, self._pilot.scale
+        u, scale = (np.asarray(to_host(a), np.float64) for a in arrays)
         u = u + 0.5 * h * scale * np.asarray(to_host(grad), np.float64)
         kinetic: HostArray = 0.5 * np.sum(u * u, axis=1)
         return energy + kinetic
-
-    @property
-    def _scale(self) -> Array:
-        return self._pilot.scale
 
     def _report(self, step: float, excess: float, how: str) -> str:
         return (
