@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["STEP_LIMIT", "EnergyTuning", "Scales", "block_end", "spread_of", "variances_of"]
+__all__ = ["STEP_LIMIT", "EnergyTuning", "block_end", "moved_length", "spread_of", "variances_of"]
 
 HostArray: TypeAlias = "npt.NDArray[np.float64]"
 
@@ -52,35 +52,6 @@ _MEMORY = 50.0  # steps that the mean over steps remembers: later all since the 
 _TRUST = 9.0  # sd of the log of an error that still counts
 _WIDE = 1_250  # parameters up to which networks were measured with one variance for all
 _LOST = 100.0  # wanted squares that a step that is not finite counts as: one in 100 may be
-
-
-@dataclasses.dataclass(frozen=True)
-class Scales:
-    """What a start knows of a target: the size of its parameters."""
-
-    # root mean square of the prior's sds, 1 where the target has none or coordinates are whitened
-    size: float
-    dim: int
-
-    @staticmethod
-    def of(density: Density, *, whitened: bool) -> Scales:
-        """Of a target's tempered prior."""
-        sd = None if whitened else getattr(density.target, "prior_sd", None)
-        if sd is None:
-            return Scales(1.0, density.dim)
-        host = to_host(sd).astype(np.float64)
-        temperature = float(getattr(density.target, "temperature", 1.0))
-        return Scales(math.sqrt(float(np.mean(host**2)) * temperature), density.dim)
-
-    @property
-    def step_size(self) -> float:
-        """A first step size: small, since it may double soon."""
-        return 0.01 * self.size
-
-    @property
-    def length(self) -> float:
-        """A first length: a posterior is narrower than its prior."""
-        return 0.3 * self.size * math.sqrt(self.dim)
 
 
 def variances_of(dim: int, last: float = 0.02) -> tuple[float, float]:
@@ -117,6 +88,12 @@ def spread_of(variance: Array, inverse_mass: Array | None, xp: Any) -> HostArray
     return found
 
 
+def moved_length(spread: HostArray, state: MicrocanonicalState) -> HostArray:
+    """Return the spread as new length (C,); that of before for chains that have not moved."""
+    known = np.isfinite(spread) & (spread > 0.0)
+    return np.where(known, spread, state.decoherence_length)
+
+
 class EnergyTuning:
     """Step size, length and mass of unadjusted MCLMC."""
 
@@ -138,26 +115,38 @@ class EnergyTuning:
         self.step_size, self.length, self.adapts_mass = step_size, length, mass is not None
         self.layers = LayerScales(density) if mass in ("layers", "inputs") else None
         self.inputs = InputScales(density) if mass == "inputs" else None
-        self._shares = OF_POSITIONS if self.layers is None else OF_GRADIENTS
-
-    def block_end(self, step: int, warmup: int) -> int:
-        """Return the end of the block that `step` of warmup lies in."""
-        return block_end(step, warmup, self._shares)
+        self.shares = OF_POSITIONS if self.layers is None else OF_GRADIENTS
 
     @property
     def adapts(self) -> bool:
         """Whether warmup finds anything."""
         return self.step_size is None or self.length is None or self.adapts_mass
 
+    def first(self, state: MicrocanonicalState) -> tuple[float, float]:
+        """Return step size and length of a start: what is fixed, or by the prior's size."""
+        size, target = 1.0, self._density.target
+        sd = getattr(target, "prior_sd", None)
+        if sd is not None and state.inverse_mass is None:  # else coordinates are whitened
+            temperature = float(getattr(target, "temperature", 1.0))
+            host = to_host(sd).astype(np.float64)
+            size = math.sqrt(float(np.mean(host**2)) * temperature)
+        step_size = 0.01 * size  # small, since it may double soon
+        length = 0.3 * size * math.sqrt(self._density.dim)  # narrower than the prior
+        return (
+            step_size if self.step_size is None else self.step_size,
+            length if self.length is None else self.length,
+        )
+
     def _wanted(self, step: int, warmup: int) -> float:
         """Variance of the energy error per parameter that is wanted at a step of warmup."""
         begin, last = self._variance
         return begin + (last - begin) * min(1.0, step / (_ANNEALED * warmup))
 
-    def adaptation(self, shape: tuple[int, ...], before: Adaptation | None) -> Adaptation | None:
-        """Return running sums of what is adapted, going on from those of before."""
+    def adaptation(self, state: MicrocanonicalState) -> Adaptation | None:
+        """Return running sums of what is adapted, going on from the state's."""
         if not self.adapts:
             return None
+        shape, before = tuple(state.position.shape), state.adaptation
         errors = welford = gradients = products = None
         if self.step_size is None:
             errors = None if before is None else before.errors
@@ -215,7 +204,7 @@ class EnergyTuning:
         step_size = state.step_size
         if errors is not None:
             step_size, errors = self._step_size(errors, step_size, self._wanted(step, state.warmup))
-        windows = _windows(self._shares, state.warmup)
+        windows = _windows(self.shares, state.warmup)
         if welford is not None and any(first < step <= last for first, last in windows):
             if self.inputs is not None and products is not None:
                 products = self.inputs.update(products, welford.mean, state.position, state.grad)
@@ -241,10 +230,7 @@ class EnergyTuning:
                         step_size = step_size / longer
                         errors = EnergyErrors.start(len(step_size))
                 if self.length is None:
-                    # a chain that has not moved says nothing
-                    changes["decoherence_length"] = np.where(
-                        np.isfinite(length) & (length > 0.0), length, state.decoherence_length
-                    )
+                    changes["decoherence_length"] = moved_length(length, state)
                 welford = Welford.start(xp, state.position.shape)
                 if self.layers is not None:
                     gradients = self.layers.start(len(step_size))

@@ -42,8 +42,10 @@ class Path(NamedTuple):
     velocity: Array
     grad: Array
     terms: Array  # (C, M) float64: of the log density at the position
-    energy: HostArray  # (C,) float64: what the kicks gained in all
-    errors: HostArray  # (C, n) float64: energy error of each step, NaN where it was not finite
+    # (C,) float64: what the kicks gained in all
+    energy: HostArray = np.zeros(0)
+    # (C, n) float64: energy error of each step, NaN where it was not finite
+    errors: HostArray = np.zeros(0)
 
 
 class Dynamics:

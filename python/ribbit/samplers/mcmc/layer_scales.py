@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -57,11 +57,6 @@ class LayerScales:
                 "[MCLMC] expected the target's parameter_groups to ascend from 0, below P = "
                 f"{density.dim}, got {checks.summary(starts)}"
             )
-
-    @staticmethod
-    def fit(target: Any) -> bool:
-        """Whether a target has arrays of parameters."""
-        return getattr(target, "parameter_groups", None) is not None
 
     def start(self, chains: int) -> GradientSquares:
         """Nothing seen yet."""
@@ -111,7 +106,8 @@ def scales_of(
     # auto: whether "auto" may be "layers" or "inputs", because no step or length is stated in other
     # coordinates. Adjusted chains of NumPyro's small network need 15 % more gradients with
     # "layers".
-    name, has_layers = "inverse_mass_matrix", LayerScales.fit(density.target)
+    name = "inverse_mass_matrix"
+    has_layers = getattr(density.target, "parameter_groups", None) is not None
     if isinstance(matrix, str):
         checks.choice("MCLMC", name, matrix, ("auto", "prior", "adapt", "layers", "inputs"))
         if matrix == "auto" and auto and has_layers:

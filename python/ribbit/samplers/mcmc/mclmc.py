@@ -274,7 +274,7 @@ class MCLMC(Stepwise):
         )
         state = dataclasses.replace(state, **self._moves.start(state, guard))
         if warmup:
-            state = dataclasses.replace(state, adaptation=self._adaptation(state))
+            state = dataclasses.replace(state, adaptation=self._moves.adaptation(state))
         self._evaluated.add(state)
         return state
 
@@ -348,13 +348,6 @@ class MCLMC(Stepwise):
         self._evaluated.add(state)
         return state, info
 
-    def _adaptation(self, state: MicrocanonicalState) -> Any:
-        """Return what is left to adapt: these options with the state's running sums."""
-        shape, moves = tuple(state.position.shape), self._moves
-        if isinstance(moves, Adjusted):
-            return moves.adaptation(shape, state.step_size, state.adaptation)
-        return moves.tuning.adaptation(shape, state.adaptation)
-
     def _adopt(
         self, function: str, state: Any, guard: InterruptGuard | None
     ) -> MicrocanonicalState:
@@ -386,7 +379,7 @@ class MCLMC(Stepwise):
             changes["mixing"] = None
         adopted: MicrocanonicalState = dataclasses.replace(state, **changes)
         if adopted.step < adopted.warmup:
-            adopted = dataclasses.replace(adopted, adaptation=self._adaptation(adopted))
+            adopted = dataclasses.replace(adopted, adaptation=self._moves.adaptation(adopted))
         self._evaluated.add(adopted)
         return adopted
 
@@ -410,18 +403,11 @@ class MCLMC(Stepwise):
         tuning, before = self._moves.tuning, state.inverse_mass
         if tuning.step_size is not None and tuning.length is not None:
             return
-        if before is None and self._mass is None and state.mixing is None:
-            return
-        if (
-            before is None
-            or state.mixing is not None
-            or self._mass is None
-            or before.shape != self._mass.shape
-        ):
-            same = False
+        if before is None or self._mass is None:
+            same = before is self._mass
         else:
-            same = bool(np.array_equal(to_host(before), to_host(self._mass)))
-        if not same:
+            same = np.array_equal(to_host(before), to_host(self._mass))
+        if not same or state.mixing is not None:
             raise ValueError(
                 f"[{function}] expected a state whose step and length were found with this "
                 "sampler's inverse_mass_matrix, got one of other scales: give the state's own "
@@ -432,12 +418,6 @@ class MCLMC(Stepwise):
 def _variance(value: Any, dim: int) -> tuple[float, float]:
     """Variance of energy errors at the beginning and at the end of warmup."""
     name = "desired_energy_var"
-    if isinstance(value, str):
-        if value != "auto":
-            raise ValueError(
-                f"[MCLMC] expected {name} as a number, two or 'auto', got {checks.summary(value)}"
-            )
-        return variances_of(dim)
     if isinstance(value, tuple | list):
         if len(value) != 2:
             raise ValueError(
@@ -445,8 +425,8 @@ def _variance(value: Any, dim: int) -> tuple[float, float]:
             )
         begin, end = (checks.positive("MCLMC", name, one) for one in value)
         return begin, end
-    both = checks.positive("MCLMC", name, value)
-    return both, both
+    both = _auto(name, value, "a number, two or 'auto'")
+    return variances_of(dim) if both is None else (both, both)
 
 
 def _auto(name: str, value: Any, expected: str = "a number or 'auto'") -> float | None:

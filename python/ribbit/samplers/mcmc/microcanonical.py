@@ -19,7 +19,8 @@ from ribbit.results.state import Adaptation, DualAveraging, MicrocanonicalState,
 from ribbit.samplers.mcmc.energy_tuning import (
     LEAST,
     EnergyTuning,
-    Scales,
+    block_end,
+    moved_length,
     spread_of,
 )
 from ribbit.samplers.mcmc.isokinetic import GRADIENTS, Dynamics, Path
@@ -42,21 +43,16 @@ _MOST_STEPS = 4096  # of one native call: its errors lie in memory
 
 
 def fresh_velocity(
-    density: Density,
-    chains: npt.NDArray[np.uint32],
-    *,
-    seed: int,
-    step: int,
-    layer: int = _START_LAYER,
+    density: Density, state: MicrocanonicalState, layer: int = _START_LAYER
 ) -> Array:
-    """Directions (C, P) without a preference, by their addresses."""
+    """Directions (C, P) without a preference, by the step of a state."""
     return random_numbers.normal(
         density.xp,
-        (chains.shape[0], density.dim),
+        (state.chains.shape[0], density.dim),
         density.dtype,
-        seed=seed,
-        step=step,
-        chains=chains,
+        seed=state.seed,
+        step=state.step,
+        chains=state.chains,
         purpose=random_numbers.REFRESH,
         layer=layer,
     )
@@ -83,15 +79,16 @@ class Unadjusted:
 
     def start(self, state: MicrocanonicalState, guard: InterruptGuard | None) -> dict[str, Any]:
         """Fields of a first state: step_size, decoherence_length, velocity."""
-        scales = Scales.of(self._density, whitened=state.inverse_mass is not None)
-        tuning, count = self.tuning, state.chains.shape[0]
-        eps = scales.step_size if tuning.step_size is None else tuning.step_size
-        length = scales.length if tuning.length is None else tuning.length
+        (eps, length), count = self.tuning.first(state), state.chains.shape[0]
         return {
-            "velocity": fresh_velocity(self._density, state.chains, seed=state.seed, step=0),
+            "velocity": fresh_velocity(self._density, state),
             "step_size": np.full(count, eps),
             "decoherence_length": np.full(count, length),
         }
+
+    def adaptation(self, state: MicrocanonicalState) -> Adaptation | None:
+        """Return running sums of what is adapted, going on from the state's."""
+        return self.tuning.adaptation(state)
 
     def advance(
         self, state: MicrocanonicalState, num_steps: int, guard: InterruptGuard | None
@@ -102,7 +99,7 @@ class Unadjusted:
             many = min(left, _MOST_STEPS)
             end = 0
             if state.step < state.warmup:
-                end = self.tuning.block_end(state.step, state.warmup)
+                end = block_end(state.step, state.warmup, self.tuning.shares)
                 many = min(many, end - state.step)
             state, info = self._steps(state, many, guard)
             if state.step == end and state.adaptation is not None:
@@ -116,9 +113,8 @@ class Unadjusted:
     ) -> tuple[MicrocanonicalState, Info]:
         """Make steps of one block, or after warmup."""
         xp, chains = self._density.xp, state.chains.shape[0]
-        none = np.zeros(0)
         end = self._dynamics.run(
-            Path(state.position, state.velocity, state.grad, state.terms, none, none),
+            Path(state.position, state.velocity, state.grad, state.terms),
             seed=state.seed,
             chains=state.chains,
             first_step=state.step,
@@ -201,25 +197,19 @@ class Adjusted:
 
     def start(self, state: MicrocanonicalState, guard: InterruptGuard | None) -> dict[str, Any]:
         """Fields of a first state: step_size, decoherence_length."""
-        scales = Scales.of(self._density, whitened=state.inverse_mass is not None)
-        tuning, count = self.tuning, state.chains.shape[0]
-        length = scales.length if tuning.length is None else tuning.length
-        fields: dict[str, Any] = {"decoherence_length": np.full(count, length)}
-        if tuning.step_size is not None:
-            fields["step_size"] = np.full(count, tuning.step_size)
-        else:
-            fields["step_size"] = self._search(state, np.full(count, scales.step_size), guard)
-        return fields
+        (eps, length), count = self.tuning.first(state), state.chains.shape[0]
+        step_size = np.full(count, eps)
+        if self.tuning.step_size is None:
+            step_size = self._search(state, step_size, guard)
+        return {"decoherence_length": np.full(count, length), "step_size": step_size}
 
-    def adaptation(
-        self, shape: tuple[int, ...], step_size: HostArray, before: Adaptation | None
-    ) -> Adaptation | None:
-        """Return running sums of what is adapted, going on from those of before."""
-        found = self.tuning.adaptation(shape, before)
+    def adaptation(self, state: MicrocanonicalState) -> Adaptation | None:
+        """Return running sums of what is adapted, going on from the state's."""
+        found, before = self.tuning.adaptation(state), state.adaptation
         if found is None or self.tuning.step_size is not None:
             return found
         dual = None if before is None else before.dual
-        dual = DualAveraging.start(step_size) if dual is None else dual
+        dual = DualAveraging.start(state.step_size) if dual is None else dual
         return dataclasses.replace(found, dual=dual)
 
     def advance(
@@ -257,9 +247,9 @@ class Adjusted:
         guard: InterruptGuard | None,
     ) -> tuple[Path, HostArray]:
         """Trajectories of all chains, and their energy errors (C,), infinite where not finite."""
-        xp, none = self._density.xp, np.zeros(0)
+        xp = self._density.xp
         end = self._dynamics.run(
-            Path(state.position, velocity, state.grad, state.terms, none, none),
+            Path(state.position, velocity, state.grad, state.terms),
             seed=state.seed,
             chains=state.chains,
             first_step=0,
@@ -279,7 +269,7 @@ class Adjusted:
         self, state: MicrocanonicalState, guard: InterruptGuard | None
     ) -> tuple[MicrocanonicalState, Info]:
         density, xp = self._density, self._density.xp
-        velocity = fresh_velocity(density, state.chains, seed=state.seed, step=state.step)
+        velocity = fresh_velocity(density, state)
         num_steps, capped = self._steps_of(state)
         end, host = self._move(state, velocity, state.step_size, num_steps, guard)
         error = from_host(xp, host)
@@ -337,10 +327,7 @@ class Adjusted:
                     changes["inverse_mass"] = mass
                 if tuning.length is None:
                     spread = spread_of(welford.squares / (welford.count - 1.0), mass, xp)
-                    # a chain that has not moved says nothing
-                    changes["decoherence_length"] = np.where(
-                        np.isfinite(spread) & (spread > 0.0), spread, state.decoherence_length
-                    )
+                    changes["decoherence_length"] = moved_length(spread, state)
                 welford = Welford.start(xp, state.position.shape)
                 if layers is not None:
                     gradients = layers.start(len(acceptance))
@@ -377,9 +364,7 @@ class Adjusted:
         self, state: MicrocanonicalState, step_size: HostArray, guard: InterruptGuard | None
     ) -> HostArray:
         """Double or halve each chain's step until one step is accepted about half the time."""
-        velocity = fresh_velocity(
-            self._density, state.chains, seed=state.seed, step=state.step, layer=_SEARCH_LAYER
-        )
+        velocity = fresh_velocity(self._density, state, _SEARCH_LAYER)
         one = np.ones(len(step_size), dtype=np.int64)
         direction: HostArray | None = None
         active = np.ones(len(step_size), dtype=bool)
