@@ -111,7 +111,8 @@ def test_several_steps_that_give_draws(thinning):
         for _ in range(9):
             at = thinning.stop(at, 0)
             found.append(at)
-        assert thinning.steps(step, 9).tolist() == found
+        following = thinning.count(step) + np.arange(1, 10)
+        assert thinning.step(following).tolist() == found
 
 
 def test_native_steps_refuse_places_that_are_none():
