@@ -25,7 +25,6 @@ from ribbit.sample import Sampler
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["LocalChains", "Stepwise"]
 
 _BYTES = 1 << 22  # size of a block's draws, so that they stay in a cache
 

@@ -71,7 +71,7 @@ class Thinning:
         return full * self.many + inside
 
     def step(self, number: _Numbers) -> _Numbers:
-        """Return the step of a draw, or of each of several, by number from 1."""
+        """Return the step of draw `number`, from 1; also for an array of numbers."""
         full, place = divmod(number - 1, self.many)
         return full * self.period + self._first + place * self.gap
 

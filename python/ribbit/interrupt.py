@@ -13,8 +13,6 @@ from typing import Any, Self
 from ribbit._arrays.threads import InterruptFlag
 from ribbit.protocols import RowGroup
 
-__all__ = ["InterruptGuard", "carrying", "foreign", "here", "how_to_resume"]
-
 _INSISTS = 1.0  # seconds after which a second Ctrl-C does not wait for the other ranks
 
 

@@ -19,8 +19,6 @@ from ribbit._arrays.tables import html_table
 from ribbit._arrays.warning import warn
 from ribbit.protocols import Array
 
-__all__ = ["LINE_SECONDS", "Progress", "check_progress", "format_line", "print_line"]
-
 ProgressOption: TypeAlias = bool | Callable[[dict[str, Any]], object] | None
 
 LINE_SECONDS = 5.0  # between lines of a log

@@ -16,8 +16,6 @@ from ribbit._arrays.namespace import host_dtype, namespace, require_memory
 from ribbit.protocols import Array
 from ribbit.store import FileSink
 
-__all__ = ["Memory", "Sink"]
-
 _FIRST, _BYTES = 64, 1 << 23  # draws of the first block that grows, and what it may take
 
 

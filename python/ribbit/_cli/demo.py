@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from ribbit.results.summary import Summary
 
-__all__ = ["DemoResult", "Job", "run_demo"]
 
 Array = npt.NDArray[np.float64]
 

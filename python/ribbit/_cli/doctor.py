@@ -24,8 +24,6 @@ from ribbit.targets.likelihoods import Gaussian
 from ribbit.targets.posterior import Posterior
 from ribbit.targets.priors import Normal
 
-__all__ = ["Check", "run_checks"]
-
 _PURPOSE = 11  # "replicate" in core/philox_hd.h: numbers that only tests draw
 _KNOWN = (  # counter, key, answer: Random123's known answers for philox4x32-10
     ((0,) * 4, (0,) * 2, (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
@@ -65,7 +63,8 @@ def run_checks() -> list[Check]:
     for isa in _core.available_isas():
         if isa != _core.isa():
             checks.append((f"instruction set {isa}", lambda isa=isa: check_isa(isa)))  # type: ignore[misc]
-    if not device_status():
+    missing = device_status()
+    if not missing:
         checks.append(("device", check_device))
     return [_run(name, function) for name, function in checks]
 

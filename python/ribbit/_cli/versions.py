@@ -11,8 +11,6 @@ from pathlib import Path
 
 from ribbit import _core
 
-__all__ = ["device_status", "show_versions", "versions"]
-
 _FALLBACK = ("numpy", "matplotlib", "rich", "scikit-learn", "arviz-base", "arviz-stats")
 _CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")  # wheels; conda and source say "cupy"
 
@@ -89,7 +87,7 @@ def _processor() -> str:
 
 
 def device_status() -> str:
-    """Return what to mend first for kernels to run on a device, if anything."""
+    """Return what to mend before kernels can run on a device; "" if they can."""
     lacks = [] if _driver() else ["no driver"]
     if _cupy() == "not installed":
         return "; ".join([*lacks, "no CuPy"])

@@ -13,8 +13,6 @@ from ribbit.results.draws import Draws
 from ribbit.results.outcome import divergences
 from ribbit.store import writer
 
-__all__ = ["snapshot", "watch"]
-
 _RECENT = 100  # draws that acceptance and step size are means of
 _LARGE = 1 << 28  # numbers in draws: reading more would disturb a run that goes on
 

@@ -39,10 +39,10 @@ def has(function: str, name: str, value: object, member: str, expected: str) -> 
         raise TypeError(f"[{function}] expected {name} as {expected}, got {checks.summary(value)}")
 
 
-def finish(ax: Axes, x: str, y: str, *, legend: bool, grid: bool = True) -> Axes:
+def finish(ax: Axes, x_label: str, y_label: str, *, legend: bool, grid: bool = True) -> Axes:
     """Label the axes and give all pictures one look; only this Axes is changed, no rcParams."""
-    ax.set_xlabel(x)
-    ax.set_ylabel(y)
+    ax.set_xlabel(x_label)
+    ax.set_ylabel(y_label)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     if grid:

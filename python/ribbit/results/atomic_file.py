@@ -45,8 +45,10 @@ def sync_folder(folder: Path) -> None:
 def write_atomically(
     function: str, path: str | os.PathLike[str], write: Callable[[BinaryIO], object]
 ) -> None:
-    """Call `write` with a file that then takes the place of `path`, a regular file or new."""
-    # The link stays, and what it points to is replaced in its own folder.
+    """Write a file by calling `write`, and rename it to `path`."""
+    # Permissions of a file that is replaced are kept, and its owner if that is allowed. Pipes,
+    # devices and sockets are refused. A link stays: the file that it points to is replaced, in its
+    # own folder.
     destination = Path(os.path.realpath(checks.path(function, path)))
     if not destination.parent.is_dir():
         raise FileNotFoundError(

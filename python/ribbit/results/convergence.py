@@ -102,20 +102,20 @@ _FAR_TAIL = (
 def rhat_block(
     a: Array, *, method: str = "rank", superchains: npt.NDArray[np.intp] | None = None
 ) -> Array:
-    """R-hat (M,) by a method of `rhat`, or nested R-hat if `superchains` (C,) are 0 .. K - 1."""
-    plain, parts = _rhat_plain, a
+    """R-hat (M,) by a method of `rhat`; nested if `superchains` (C,) from 0 to K - 1 are given."""
+    formula, parts = _rhat_plain, a
     if superchains is not None:
-        plain = functools.partial(_nested_plain, superchains=superchains)
+        formula = functools.partial(_nested_plain, superchains=superchains)
     elif method != "identity":
         parts = _split(a)
     if method in ("identity", "split"):
-        value = plain(parts)
+        value = formula(parts)
     elif method == "folded":
-        value = plain(_z_scale(_fold(parts)))
+        value = formula(_z_scale(_fold(parts)))
     else:
-        value = plain(_z_scale(parts))
+        value = formula(_z_scale(parts))
         if method == "rank":
-            tail = plain(_z_scale(_fold(parts)))
+            tail = formula(_z_scale(_fold(parts)))
             value = np.where(tail > value, tail, value)  # a NaN tail (two values only) gives bulk
     # rounding of the mean would give equal draws a variance of some 1e-34
     return np.where(_constant(a), np.nan, value)
@@ -234,6 +234,7 @@ def far_below(lp: Array) -> npt.NDArray[np.intp]:
     found = []
     for c in range(chains):
         others = np.sort(np.delete(means, c))
+        # The median; `median()` sorts again, for every chain.
         middle = others[[(chains - 2) // 2, (chains - 1) // 2]].mean()
         upper = others[len(others) // 4 if chains >= 8 else 0 :]
         reach = (10.0 if chains > 4 else 20.0) * max(0.5 * np.ptp(upper), own)

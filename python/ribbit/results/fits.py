@@ -208,7 +208,9 @@ class MeanField(Fit):
         """Return a draw (C, P) for each of the chain ids; four chains when None."""
         ids = np.arange(4, dtype=np.uint32) if chains is None else chains
         size, dtype = int(self.mean.shape[0]), host_dtype(self.mean)
-        noise = fit_noise(namespace(self.mean), size, dtype, seed, ids, "weights")
+        noise = fit_noise(
+            namespace(self.mean), size, dtype, seed=seed, numbers=ids, stream="weights"
+        )
         return self.mean + self.scale * noise
 
     def draws(self, num_draws: int, *, seed: checks.Seed = 0) -> Draws:
@@ -254,7 +256,7 @@ class MeanField(Fit):
         """
         name = "MeanField.predict"
         count, key = draws_and_seed(name, num_draws, seed)
-        predictive = network_of(name, self.predictive).drawn(self.mean, self.scale, key)
+        predictive = network_predictive_of(name, self.predictive).drawn(self.mean, self.scale, key)
         xp = namespace(self.mean)
         positions = xp.broadcast_to(self.mean, (1, count, self.mean.shape[0]))
         refuse_device_array(name, "x", x, positions)
@@ -268,8 +270,8 @@ def draws_and_seed(function: str, num_draws: int, seed: checks.Seed) -> tuple[in
     return count, checks.seed(function, seed)
 
 
-def network_of(function: str, predictive: Any) -> Any:
-    """Return the network that a fit predicts with."""
+def network_predictive_of(function: str, predictive: Any) -> Any:
+    """Return what predicts with weights of a fit's network."""
     overrides.needed(function, predictive, "network_predictive", overrides.PREDICTION)
     network = getattr(predictive, "network_predictive", None)
     if network is None:
@@ -282,12 +284,13 @@ def fit_noise(
     xp: ModuleType,
     size: int,
     dtype: np.dtype[Any],
+    *,
     seed: int,
     numbers: npt.NDArray[np.uint32],
-    layer: str,
+    stream: str,
 ) -> Array:
-    """Return normals (S, size) for draws of a fit by number; layer: a name in `FIT_LAYERS`."""
-    own = {"purpose": random_numbers.FIT_DRAW, "layer": random_numbers.FIT_LAYERS[layer]}
+    """Return normals (S, size) for draws of a fit by number; stream: a name in `FIT_LAYERS`."""
+    own = {"purpose": random_numbers.FIT_DRAW, "layer": random_numbers.FIT_LAYERS[stream]}
     shape = len(numbers), size
     return random_numbers.normal(xp, shape, dtype, seed=seed, step=0, chains=numbers, **own)
 

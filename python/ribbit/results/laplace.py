@@ -20,7 +20,7 @@ from ribbit.results.fits import (
     drawn,
     draws_and_seed,
     fit_noise,
-    network_of,
+    network_predictive_of,
     packed_weights,
 )
 from ribbit.results.normal_prediction import NormalPrediction
@@ -281,7 +281,7 @@ class LaplaceFit(Fit):
         count, key = draws_and_seed(name, num_draws, seed)
         checks.boolean(name, "linearized", linearized)
         self._require_factor(name)
-        base = network_of(name, self.predictive)
+        base = network_predictive_of(name, self.predictive)
         refuse_device_array(name, "x", x, self.mean)
         base.check_inputs(x)  # a wrong x is an error here
         if not linearized:
@@ -314,7 +314,9 @@ class LaplaceFit(Fit):
         centre = self.mean[self.first : self.first + size].astype(np.float64)
         for block in np.unique(ids // _BLOCK):
             numbers = block * _BLOCK + np.arange(_BLOCK, dtype=np.uint32)
-            noise = fit_noise(np, size, np.dtype(np.float64), seed, numbers, "Gaussian")
+            noise = fit_noise(
+                np, size, np.dtype(np.float64), seed=seed, numbers=numbers, stream="Gaussian"
+            )
             moved = centre + noise @ self.factor.T
             own = np.flatnonzero(ids // _BLOCK == block)
             found[own, self.first : self.first + size] = moved[ids[own] % _BLOCK]

@@ -175,8 +175,12 @@ class SWAGFit(Fit):
         own = xp.asarray((ids % members).astype(np.int64))
         sd = xp.astype(xp.sqrt(0.5 * self.variance), self.deviations.dtype)
         mean = xp.astype(self.mean, self.deviations.dtype)
-        away = xp.take(sd, own, axis=0) * fit_noise(xp, dim, dtype, seed, ids, "weights")
-        z2 = fit_noise(xp, rank, dtype, seed, ids, "low rank") / math.sqrt(2.0 * (rank - 1))
+        away = xp.take(sd, own, axis=0) * fit_noise(
+            xp, dim, dtype, seed=seed, numbers=ids, stream="weights"
+        )
+        z2 = fit_noise(xp, rank, dtype, seed=seed, numbers=ids, stream="low rank") / math.sqrt(
+            2.0 * (rank - 1)
+        )
         # One deviation after the other: a matrix product rounds by how many draws there are.
         for k in range(rank):
             away = away + z2[:, k : k + 1] * xp.take(self.deviations[:, k, :], own, axis=0)

@@ -36,8 +36,6 @@ from ribbit.samplers.fit.training import default_epochs
 from ribbit.samplers.mcmc.energy_tuning import variances_of
 from ribbit.targets.posterior import Posterior
 
-__all__ = ["CHAINS", "FITS", "METHODS", "Plan", "learns_scales", "run"]
-
 
 @dataclass(frozen=True)
 class Chains:
@@ -196,10 +194,14 @@ def _require_draws(plan: Plan, draws: Draws) -> None:
 
 def drawn(fit: Any, count: int, seed: int) -> Draws:
     """Return draws of a fit: those of an ensemble are its members."""
-    number = () if fit.settings["sampler"] == "DeepEnsemble" else (count,)
-    # one function per draw, so that a row does not know of the others
-    masks = {"masks": "shared"} if hasattr(fit, "rates") else {}
-    draws: Draws = fit.draws(*number, seed=seed, **masks)
+    draws: Draws
+    if fit.settings["sampler"] == "DeepEnsemble":
+        draws = fit.draws(seed=seed)
+    elif hasattr(fit, "rates"):
+        # One function per draw, so that a row does not depend on the others.
+        draws = fit.draws(count, seed=seed, masks="shared")
+    else:
+        draws = fit.draws(count, seed=seed)
     return draws
 
 
@@ -320,7 +322,7 @@ def _most(plan: Plan, how: Chains, target: Posterior) -> int:
 def _fitted(plan: Plan, how: Fit, target: Posterior, x: Any, y: Any, seed: int) -> Any:
     if plan.early_stopping:
         return _stopped(plan, how, target, x, y, seed)
-    batch, epochs = _training(plan, target.num_rows)
+    batch, epochs = _batch_and_epochs(plan, target.num_rows)
     steps = epochs * -(-target.num_rows // batch)
     fitter = _fitter(plan, how, target, batch, schedules.cosine(steps))
     return fitter.fit(epochs, seed=seed, progress=plan.progress, store=plan.store)
@@ -349,7 +351,7 @@ def _stopped(plan: Plan, how: Fit, target: Posterior, x: Any, y: Any, seed: int)
     order = np.random.default_rng(seed).permutation(rows)
     own, rest = np.sort(order[:held]), np.sort(order[held:])
     weights = None if target.sample_weight is None else target.sample_weight[own]
-    batch, epochs = _training(plan, len(rest))
+    batch, epochs = _batch_and_epochs(plan, len(rest))
     every = -(-epochs // _LOOKS)
     fitter = _fitter(plan, how, target.subset(rest), batch, schedules.constant())
     fit, best, most, waited, done = None, None, -math.inf, 0, 0
@@ -371,8 +373,8 @@ def _stopped(plan: Plan, how: Fit, target: Posterior, x: Any, y: Any, seed: int)
     return best
 
 
-def _training(plan: Plan, rows: int) -> tuple[int, int]:
-    """Return rows of a step, and epochs."""
+def _batch_and_epochs(plan: Plan, rows: int) -> tuple[int, int]:
+    """Return the batch size and the number of epochs."""
     batch = _batch(plan, rows)
     epochs = default_epochs(-(-rows // batch), batch) if plan.epochs is None else plan.epochs
     return batch, checks.integer(plan.function, "epochs", epochs, minimum=1, maximum=2**39)

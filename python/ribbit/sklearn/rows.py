@@ -18,7 +18,6 @@ from ribbit.errors import DataError, DTypeError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["copies", "fault", "numbers", "ordered", "target"]
 
 _MOST = 4  # times the rows that came
 

@@ -93,7 +93,7 @@ class CallableDensity(_Foreign):
     batched: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        name = "CallableDensity"
+        name = self._name
         if not callable(self.fn):
             raise TypeError(f"[{name}] expected fn as a callable, got {checks.summary(self.fn)}")
         dim = checks.integer(name, "dim", self.dim, minimum=1, maximum=_MAX_DIM)
@@ -139,7 +139,7 @@ class CallableDensity(_Foreign):
     value_and_grad.copies = True  # type: ignore[attr-defined]
 
     def _returned(self, result: Any, shape: tuple[int, ...]) -> tuple[Any, Array64]:
-        name = "CallableDensity"
+        name = self._name
         if not isinstance(result, tuple | list) or len(result) != 2:
             got = checks.summary(result)
             raise TypeError(f"[{name}] expected fn to return (lp, grad), got {got}")

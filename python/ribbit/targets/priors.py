@@ -233,10 +233,10 @@ def _host_mean(name: str, value: object) -> npt.NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class _OneScale(Prior):
-    """A prior around 0 with a scale alone, to which its sd is proportional."""
+    """Symmetric prior around 0 whose only parameter is a scale."""
 
     _order = ": the first argument is the scale; the prior is centred at 0"
-    _sd_of_scale: ClassVar[float]
+    _sd_per_scale: ClassVar[float]
     scale: float
     fan_in: bool = field(default=False, kw_only=True)
 
@@ -249,7 +249,7 @@ class _OneScale(Prior):
 
     def _spread(self, fan_in: int = 1) -> float:
         """Return the sd."""
-        return self._sd_of_scale * self.scale / self._divisor(fan_in)
+        return self._sd_per_scale * self.scale / self._divisor(fan_in)
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,7 @@ class Laplace(_OneScale):
     """
 
     kind: ClassVar[int] = PRIORS["Laplace"]
-    _sd_of_scale = math.sqrt(2.0)
+    _sd_per_scale = math.sqrt(2.0)
 
 
 @dataclass(frozen=True)
@@ -352,7 +352,7 @@ class Logistic(_OneScale):
     """
 
     kind: ClassVar[int] = PRIORS["Logistic"]
-    _sd_of_scale = math.pi / math.sqrt(3.0)
+    _sd_per_scale = math.pi / math.sqrt(3.0)
 
 
 @dataclass(frozen=True)

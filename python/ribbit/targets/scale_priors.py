@@ -9,8 +9,6 @@ from typing import ClassVar
 from ribbit._backends.codes import PRIORS
 from ribbit.targets.prior_base import ScalePrior
 
-__all__ = ["GammaPrecision", "HalfCauchy", "HalfNormal", "InverseGamma"]
-
 _FAR = 10.0  # from here on the asymptotic series are exact to 1e-15
 # Bernoulli numbers B2, B4, .. B14
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)

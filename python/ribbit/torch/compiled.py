@@ -20,8 +20,6 @@ from ribbit.targets.prior_table import chosen, patterns_of
 from ribbit.torch.masks import DROPOUT
 from ribbit.torch.tracing import NotCovered, Tracer, layers_of
 
-__all__ = ["Compiled", "compile_module", "native_prior", "to_state"]
-
 
 @dataclass(frozen=True)
 class Compiled:

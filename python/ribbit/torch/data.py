@@ -29,7 +29,6 @@ from ribbit.torch.randomness import same, watched
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Rows", "read", "tensor"]
 
 _WIDER = (torch.uint16, torch.uint32, torch.uint64)
 _SEEN = 16  # rows that are read twice, to see whether they stay as they are

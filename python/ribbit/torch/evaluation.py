@@ -26,8 +26,6 @@ from ribbit.torch.parameters import ModuleParameter, NativePrior
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Evaluation", "called", "quiet", "random_error"]
-
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:

@@ -15,8 +15,6 @@ from ribbit._arrays import checks
 from ribbit.targets import likelihoods
 from ribbit.targets.likelihoods import Likelihood
 
-__all__ = ["RowTerms", "of_loss", "row_terms"]
-
 RowTerms: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
 """Log likelihoods (n,) of outputs (n, K), y (n, J) and log noises, (1,) or (K,)."""
 

@@ -14,8 +14,6 @@ from ribbit.errors import ModuleWarning
 from ribbit.targets import likelihoods
 from ribbit.targets.likelihoods import Array64, Likelihood
 
-__all__ = ["warn_of_link"]
-
 _DRAWS = 40  # weights at most; outputs of a linear last layer leave any range at the first ones
 
 

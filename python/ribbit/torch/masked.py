@@ -22,7 +22,6 @@ from ribbit.torch.predictive import ModulePredictive
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["MaskedModule"]
 
 _LAYERS = 64  # of masks in one call, at most: chain c has the layers from 64 c on
 

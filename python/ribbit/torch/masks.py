@@ -12,7 +12,6 @@ from ribbit._arrays import random_numbers
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["DROPOUT", "Address", "Mask", "dropping", "place_masks"]
 
 DROPOUT: Any = torch.nn.modules.dropout._DropoutNd
 """The base of all Dropout layers of torch."""
@@ -67,7 +66,7 @@ class Mask(torch.nn.Module):
 
 
 # Whether one unit of a mask is a whole channel.
-_SPATIAL: dict[Any, bool] = {
+_DROPS_CHANNELS: dict[Any, bool] = {
     torch.nn.Dropout: False,
     torch.nn.Dropout1d: True,
     torch.nn.Dropout2d: True,
@@ -84,14 +83,16 @@ def place_masks(
         if "Dropout" not in type(part).__name__ or not getattr(part, "p", 0.0):
             continue
         kind = type(part)
-        if kind not in _SPATIAL:
+        if kind not in _DROPS_CHANNELS:
             raise TypeError(
                 f"[{function}] expected Dropout, Dropout1d, Dropout2d or Dropout3d, got "
                 f"{kind.__name__} at {name!r}"
             )
         own = float(part.p) if rate is None else rate
         owner, _, last = name.rpartition(".")
-        setattr(module.get_submodule(owner), last, Mask(address, own, _SPATIAL[kind], str(part)))
+        setattr(
+            module.get_submodule(owner), last, Mask(address, own, _DROPS_CHANNELS[kind], str(part))
+        )
         rates.append(own)
     return address, tuple(rates)
 

@@ -88,7 +88,7 @@ def _(info: Any, in_dims: tuple[Any, ...], theta: torch.Tensor, grad: torch.Tens
     return _gradient(*_leading(info.batch_size, in_dims, (theta, grad))), 0
 
 
-class _Reverse(torch.autograd.Function):
+class _ReverseModeOnly(torch.autograd.Function):
     """A function without derivatives in forward mode."""
 
     @staticmethod
@@ -97,7 +97,7 @@ class _Reverse(torch.autograd.Function):
         raise RuntimeError(_FORWARD)
 
 
-class _Gradient(_Reverse):
+class _Gradient(_ReverseModeOnly):
     """The gradient as a function of theta; see `_gradient`."""
 
     @staticmethod
@@ -119,7 +119,7 @@ class _Gradient(_Reverse):
         return _Gradient.apply(*_leading(info.batch_size, in_dims, parts)), 0
 
 
-class _Function(_Reverse):
+class _Function(_ReverseModeOnly):
     """Value and gradient, the gradient of no use but to `backward`."""
 
     @staticmethod
@@ -141,7 +141,7 @@ class _Function(_Reverse):
         return _Function.apply(theta.movedim(in_dims[0], 0), density), (0, 0)
 
 
-class _Eager(_Reverse):
+class _Eager(_ReverseModeOnly):
     """The same outside of transforms, where a form that they do not know costs half as much."""
 
     @staticmethod

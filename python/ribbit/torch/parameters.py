@@ -27,7 +27,6 @@ from ribbit.targets.priors import Normal
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["ModuleParameter", "NativePrior", "dtype_of", "parameters_of"]
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)  # what a padding of 0 under N(0, 1) takes off
 

@@ -24,7 +24,6 @@ from ribbit.torch.structure import structure
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["DrawnWeights", "ModulePredictive"]
 
 _DRAWS_AT_ONCE = 8  # weight vectors in one call of vmap
 

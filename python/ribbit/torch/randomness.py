@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["same", "watched"]
-
 
 def _states(devices: list[int]) -> list[Any]:
     seen: Any = np.random.get_state()  # noqa: NPY002  the generator that others draw from

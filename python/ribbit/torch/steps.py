@@ -26,7 +26,6 @@ from ribbit.torch.evaluation import Evaluation
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["TorchSteps"]
 
 _HALF_LOG_2PI_E = 0.5 * (1.0 + math.log(2.0 * math.pi))
 

@@ -16,8 +16,6 @@ from ribbit.torch.evaluation import called, quiet
 from ribbit.torch.masks import Mask
 from ribbit.torch.parameters import ModuleParameter
 
-__all__ = ["difference", "structure"]
-
 _ROWS, _NUMBERS = 3, 64  # rows that a module is tried on, outputs that are kept
 _TOLERANCES = {"float64": 1e-6, "float32": 1e-3}
 

@@ -12,8 +12,6 @@ from torch.nn import functional
 
 from ribbit.models import layers as rb
 
-__all__ = ["NotCovered", "Tracer", "layers_of"]
-
 
 class NotCovered(Exception):
     """A module, or a part of it, has no like among our layers; the text says which."""
@@ -189,7 +187,9 @@ def _check_overwritten(value: fx.Node, parts: Mapping[str, nn.Module]) -> None:
 
 
 def _flattens(node: fx.Node) -> bool:
-    return node.target == (torch.flatten if node.op == "call_function" else "flatten")
+    if node.op == "call_function":
+        return node.target is torch.flatten
+    return node.target == "flatten"
 
 
 def _meet(a: fx.Node, b: fx.Node, order: Mapping[fx.Node, int]) -> fx.Node:

@@ -171,8 +171,8 @@ class Affine:
 def _check(layer: Conv2D | Conv1D, name: str) -> None:
     filters = checks.integer(name, "filters", layer.filters, minimum=1, maximum=MAX_SIZE)
     object.__setattr__(layer, "filters", filters)
-    padding = _window.padding if isinstance(layer, Conv2D) else _window.sequence_padding
-    object.__setattr__(layer, "padding", padding(name, layer.padding))
+    check_padding = _window.padding if isinstance(layer, Conv2D) else _window.sequence_padding
+    object.__setattr__(layer, "padding", check_padding(name, layer.padding))
     object.__setattr__(layer, "bias", checks.boolean(name, "bias", layer.bias))
     groups = checks.integer(name, "groups", layer.groups, minimum=1, maximum=MAX_SIZE)
     object.__setattr__(layer, "groups", groups)

@@ -235,7 +235,7 @@ class BBB(Fitter):
                     step, seed = int(steps["step"]), int(steps["seed"])
                     records = kept.arrays["state/records"]
                 elif fit is None:
-                    arrays, step = self._arrays(name, seed, start), 0
+                    arrays, step = self._first_arrays(name, seed, start), 0
                     records = np.zeros((3, 0))
                 else:
                     arrays, step, seed, records = fit
@@ -343,7 +343,7 @@ class BBB(Fitter):
         )
         return out
 
-    def _arrays(self, name: str, seed: int, init: MeanField | Array | None) -> Array:
+    def _first_arrays(self, name: str, seed: int, init: MeanField | Array | None) -> Array:
         """(6, P): mean, rho and their moments."""
         density = self._density
         scale = np.full(density.dim, self._init_scale)

@@ -13,8 +13,6 @@ from ribbit.results.swag import SWAGFit
 from ribbit.samplers.sgmcmc.stepper import Stepper
 from ribbit.store import Checkpoint
 
-__all__ = ["Collection"]
-
 _POINTS = 20  # of the history of a collection
 
 

@@ -19,7 +19,6 @@ from ribbit.interrupt import InterruptGuard
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["SMALL", "Mode", "factor_of", "mode_near"]
 
 # Columns of a step of the factorisation, so few that LAPACK starts no threads for them (where much
 # else runs they cost a hundred times the work), and of an update of what is left.

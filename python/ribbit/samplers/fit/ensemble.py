@@ -155,12 +155,14 @@ class DeepEnsemble(Fitter):
                 name, num_epochs, self._stepper, init=init, resume=resume, store=store
             )
             start = begin(name, init, resume, EnsembleFit, self.settings, self._members, seed)
-            asked = {"num_epochs": epochs, "seed": seed, "init": init, "resume": resume}
             fit: EnsembleFit = self._trained(
                 name,
                 ranks,
                 store,
-                asked,
+                num_epochs=epochs,
+                seed=seed,
+                init=init,
+                resume=resume,
                 start=start,
                 members=self._members,
                 fit=self._fit,

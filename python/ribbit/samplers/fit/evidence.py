@@ -16,7 +16,6 @@ from ribbit.samplers.fit.curvature import SMALL, Mode, mode_near
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["tuned"]
 
 _ROUNDS = 100
 _HALVINGS = 5

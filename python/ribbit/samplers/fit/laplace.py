@@ -369,7 +369,7 @@ class LaplaceApproximation(Fitter):
             effective_parameters=math.nan,
             complete=complete,
             settings={
-                "sampler": "LaplaceApproximation",
+                "sampler": self._name,
                 **self.settings,
                 "num_epochs": 0 if state is None else state.step // self._stepper.batches,
                 "num_rows": self._stepper.num_rows,

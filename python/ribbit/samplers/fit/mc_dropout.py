@@ -111,7 +111,7 @@ class MCDropout(Fitter):
             "schedule": repr(self._stepper.schedule),
         }
 
-    def __repr__(self) -> str:
+    def __repr__(self) -> str:  # the target is one of its own, with masks
         knobs = ", ".join(f"{k}={v!r}" for k, v in self.settings.items())
         return f"MCDropout({knobs})"
 
@@ -177,12 +177,14 @@ class MCDropout(Fitter):
                 name, num_epochs, self._stepper, init=init, resume=resume, store=store
             )
             start = begin(name, init, resume, DropoutFit, settings, 1, seed)
-            asked = {"num_epochs": epochs, "seed": seed, "init": init, "resume": resume}
             fit: DropoutFit = self._trained(
                 name,
                 ranks,
                 store,
-                asked,
+                num_epochs=epochs,
+                seed=seed,
+                init=init,
+                resume=resume,
                 start=start,
                 members=1,
                 fit=self._fit,
@@ -203,7 +205,7 @@ class MCDropout(Fitter):
         )
 
     def _start(self, name: str, init: Array | None) -> Array | None:
-        """Weights (P,) with what else is learned behind them."""
+        """Return the weights (P,), followed by the dropout rates if they are learned."""
         if init is None or not self._masked.learns_rates:
             return init
         xp, dim = self._density.xp, self._masked.num_weights

@@ -219,18 +219,15 @@ class SWAG(Fitter):
                 )
             self._check_memory(name, more, resume)
             collected = Collection(self._collector, more, self._max_rank, resume)
-            asked = {
-                "num_epochs": epochs,
-                "swag_epochs": swag_epochs,
-                "seed": seed,
-                "init": init,
-                "resume": resume,
-            }
             fit: SWAGFit = self._trained(
                 name,
                 ranks,
                 store,
-                asked,
+                num_epochs=epochs,
+                seed=seed,
+                init=init,
+                resume=resume,
+                also={"swag_epochs": swag_epochs},
                 start=start,
                 members=self._members,
                 fit=functools.partial(self._fit, collected),
@@ -276,6 +273,7 @@ class SWAG(Fitter):
         complete: bool,
         history: History | None = None,
     ) -> SWAGFit:
+        """Return the fit; of a complete one also the spread of its draws, which takes a while."""
         mean, squares, deviations, count = collected.moments_of(state)
         fit = SWAGFit(
             mean=mean,

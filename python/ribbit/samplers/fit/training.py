@@ -36,21 +36,6 @@ if TYPE_CHECKING:
 
     from ribbit.samplers.fit.collection import Collection
 
-__all__ = [
-    "Fitter",
-    "as_position",
-    "begin",
-    "default_epochs",
-    "epochs_of",
-    "fitting",
-    "joined",
-    "predictive_of",
-    "run_epochs",
-    "saved",
-    "train",
-    "warn_of_end",
-    "warn_of_rest",
-]
 
 # The state at the end of a task is all that a fit needs.
 _NO_DRAWS = Thinning(1 << 62)
@@ -165,7 +150,7 @@ def predictive_of(target: Any) -> Any:
 
 
 class Fitter:
-    """Base class of the fits."""
+    """Base class of DeepEnsemble, SWAG, MCDropout, LaplaceApproximation and BBB."""
 
     settings: dict[str, Any]
     _name: ClassVar[str]  # of the public class
@@ -177,12 +162,12 @@ class Fitter:
         return f"{self._name}({type(self._density.target).__name__}, {knobs})"
 
     def _start(self, name: str, init: Any) -> Any:
-        """Return where training starts: what `begin` gave, if nothing else is trained."""
+        """Return the initial parameters; MCDropout appends the dropout rates that it learns."""
         del name
         return init
 
     def _request(self, **asked: Any) -> dict[str, Any]:
-        """Return what a folder must have been asked for, to continue its fit."""
+        """Return the request that a stored fit must match to be resumed."""
         target = self._density.fingerprint
         return {"sampler": self._name, "target": target, "settings": self.settings, **asked}
 
@@ -208,22 +193,28 @@ class Fitter:
         name: str,
         ranks: RankAgreement,
         store: Any,
-        asked: dict[str, Any],  # arguments of the call, to be the same when a folder is resumed
         *,
+        num_epochs: int,
+        seed: int,
+        init: Any,
+        resume: Any,
         start: Any,
         members: int,
         fit: Callable[..., Any],  # of a state, `complete` and `history`
+        also: dict[str, Any] | None = None,  # other arguments of a stored request
         **options: Any,  # of `train`
     ) -> Any:
         """Train, and return the fit; warn if it has not settled."""
-        resume = asked["resume"]
-        with fitting(name, ranks, store, self._request(**asked)) as kept:
+        request = self._request(
+            num_epochs=num_epochs, seed=seed, init=init, resume=resume, **(also or {})
+        )
+        with fitting(name, ranks, store, request) as kept:
             state, complete, history = train(
                 name,
                 self._name,
                 self._stepper,
-                asked["num_epochs"],
-                seed=asked["seed"],
+                num_epochs,
+                seed=seed,
                 start=self._start(name, start),
                 members=members,
                 resume=resume,
@@ -248,7 +239,7 @@ def train(
     # (P,) or (M, P) or None: ``target.init`` with the member's number as chain
     start: Array | None,
     members: int,
-    resume: Any,  # the fit that goes on, or None
+    resume: Any,  # the fit to continue, or None
     progress: ProgressOption,
     fit: Callable[[StochasticState], Any],  # the fit so far, for exceptions
     likelihood_alone: bool = False,  # the prior is no part of the objective

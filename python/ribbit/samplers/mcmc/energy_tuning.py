@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["STEP_LIMIT", "EnergyTuning", "block_end", "moved_length", "spread_of", "variances_of"]
-
 HostArray: TypeAlias = "npt.NDArray[np.float64]"
 
 LEAST = 100  # steps of a warmup that finds anything
@@ -88,8 +86,8 @@ def spread_of(variance: Array, inverse_mass: Array | None, xp: Any) -> HostArray
     return found
 
 
-def moved_length(spread: HostArray, state: MicrocanonicalState) -> HostArray:
-    """Return the spread as new length (C,); that of before for chains that have not moved."""
+def new_length(spread: HostArray, state: MicrocanonicalState) -> HostArray:
+    """Return the new length (C,): the spread, or the old length for chains that have not moved."""
     known = np.isfinite(spread) & (spread > 0.0)
     return np.where(known, spread, state.decoherence_length)
 
@@ -115,6 +113,7 @@ class EnergyTuning:
         self.step_size, self.length, self.adapts_mass = step_size, length, mass is not None
         self.layers = LayerScales(density) if mass in ("layers", "inputs") else None
         self.inputs = InputScales(density) if mass == "inputs" else None
+        # of warmup, where its windows end
         self.shares = OF_POSITIONS if self.layers is None else OF_GRADIENTS
 
     @property
@@ -122,11 +121,12 @@ class EnergyTuning:
         """Whether warmup finds anything."""
         return self.step_size is None or self.length is None or self.adapts_mass
 
-    def first(self, state: MicrocanonicalState) -> tuple[float, float]:
-        """Return step size and length of a start: what is fixed, or by the prior's size."""
+    def initial_scales(self, state: MicrocanonicalState) -> tuple[float, float]:
+        """Return the initial step size and length: given, or from the prior sd."""
         size, target = 1.0, self._density.target
-        sd = getattr(target, "prior_sd", None)
-        if sd is not None and state.inverse_mass is None:  # else coordinates are whitened
+        whitened = state.inverse_mass is not None
+        sd = None if whitened else getattr(target, "prior_sd", None)
+        if sd is not None:
             temperature = float(getattr(target, "temperature", 1.0))
             host = to_host(sd).astype(np.float64)
             size = math.sqrt(float(np.mean(host**2)) * temperature)
@@ -143,7 +143,7 @@ class EnergyTuning:
         return begin + (last - begin) * min(1.0, step / (_ANNEALED * warmup))
 
     def adaptation(self, state: MicrocanonicalState) -> Adaptation | None:
-        """Return running sums of what is adapted, going on from the state's."""
+        """Return running sums of what is adapted, continuing those of the state."""
         if not self.adapts:
             return None
         shape, before = tuple(state.position.shape), state.adaptation
@@ -230,7 +230,7 @@ class EnergyTuning:
                         step_size = step_size / longer
                         errors = EnergyErrors.start(len(step_size))
                 if self.length is None:
-                    changes["decoherence_length"] = moved_length(length, state)
+                    changes["decoherence_length"] = new_length(length, state)
                 welford = Welford.start(xp, state.position.shape)
                 if self.layers is not None:
                     gradients = self.layers.start(len(step_size))

@@ -25,7 +25,6 @@ from ribbit.samplers.mcmc import matrices
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["InputScales", "Whitening", "blocks_of"]
 
 HostArray: TypeAlias = "npt.NDArray[np.float64]"
 

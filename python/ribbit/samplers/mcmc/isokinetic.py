@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["GRADIENTS", "Dynamics", "Path"]
-
 HostArray: TypeAlias = "npt.NDArray[np.float64]"
 
 _SHORT = 0.1931833275037836
@@ -42,7 +40,7 @@ class Path(NamedTuple):
     velocity: Array
     grad: Array
     terms: Array  # (C, M) float64: of the log density at the position
-    # (C,) float64: what the kicks gained in all
+    # Both are empty before the first step. (C,) float64: what the kicks gained in all
     energy: HostArray = np.zeros(0)
     # (C, n) float64: energy error of each step, NaN where it was not finite
     errors: HostArray = np.zeros(0)

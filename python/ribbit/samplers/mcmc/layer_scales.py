@@ -32,7 +32,6 @@ from ribbit.samplers.mcmc.options import inverse_mass
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["LayerScales", "scales_of"]
 
 HostArray: TypeAlias = "npt.NDArray[np.float64]"
 

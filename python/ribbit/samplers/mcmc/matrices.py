@@ -14,7 +14,6 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["inverse", "product", "roots", "stretch"]
 
 HostArray: TypeAlias = "npt.NDArray[np.float64]"
 

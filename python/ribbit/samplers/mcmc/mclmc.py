@@ -404,7 +404,7 @@ class MCLMC(Stepwise):
         if tuning.step_size is not None and tuning.length is not None:
             return
         if before is None or self._mass is None:
-            same = before is self._mass
+            same = before is None and self._mass is None
         else:
             same = np.array_equal(to_host(before), to_host(self._mass))
         if not same or state.mixing is not None:

@@ -20,7 +20,7 @@ from ribbit.samplers.mcmc.energy_tuning import (
     LEAST,
     EnergyTuning,
     block_end,
-    moved_length,
+    new_length,
     spread_of,
 )
 from ribbit.samplers.mcmc.isokinetic import GRADIENTS, Dynamics, Path
@@ -28,8 +28,6 @@ from ribbit.samplers.mcmc.isokinetic import GRADIENTS, Dynamics, Path
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-
-__all__ = ["Adjusted", "Unadjusted", "fresh_velocity"]
 
 HostArray: TypeAlias = "npt.NDArray[np.float64]"
 Info: TypeAlias = dict[str, Array]
@@ -45,7 +43,7 @@ _MOST_STEPS = 4096  # of one native call: its errors lie in memory
 def fresh_velocity(
     density: Density, state: MicrocanonicalState, layer: int = _START_LAYER
 ) -> Array:
-    """Directions (C, P) without a preference, by the step of a state."""
+    """Return standard normals (C, P) for this step, whose directions are uniform."""
     return random_numbers.normal(
         density.xp,
         (state.chains.shape[0], density.dim),
@@ -79,7 +77,7 @@ class Unadjusted:
 
     def start(self, state: MicrocanonicalState, guard: InterruptGuard | None) -> dict[str, Any]:
         """Fields of a first state: step_size, decoherence_length, velocity."""
-        (eps, length), count = self.tuning.first(state), state.chains.shape[0]
+        (eps, length), count = self.tuning.initial_scales(state), state.chains.shape[0]
         return {
             "velocity": fresh_velocity(self._density, state),
             "step_size": np.full(count, eps),
@@ -87,7 +85,7 @@ class Unadjusted:
         }
 
     def adaptation(self, state: MicrocanonicalState) -> Adaptation | None:
-        """Return running sums of what is adapted, going on from the state's."""
+        """Return running sums of what is adapted, continuing those of the state."""
         return self.tuning.adaptation(state)
 
     def advance(
@@ -197,14 +195,14 @@ class Adjusted:
 
     def start(self, state: MicrocanonicalState, guard: InterruptGuard | None) -> dict[str, Any]:
         """Fields of a first state: step_size, decoherence_length."""
-        (eps, length), count = self.tuning.first(state), state.chains.shape[0]
+        (eps, length), count = self.tuning.initial_scales(state), state.chains.shape[0]
         step_size = np.full(count, eps)
         if self.tuning.step_size is None:
             step_size = self._search(state, step_size, guard)
         return {"decoherence_length": np.full(count, length), "step_size": step_size}
 
     def adaptation(self, state: MicrocanonicalState) -> Adaptation | None:
-        """Return running sums of what is adapted, going on from the state's."""
+        """Return running sums of what is adapted, continuing those of the state."""
         found, before = self.tuning.adaptation(state), state.adaptation
         if found is None or self.tuning.step_size is not None:
             return found
@@ -327,7 +325,7 @@ class Adjusted:
                     changes["inverse_mass"] = mass
                 if tuning.length is None:
                     spread = spread_of(welford.squares / (welford.count - 1.0), mass, xp)
-                    changes["decoherence_length"] = moved_length(spread, state)
+                    changes["decoherence_length"] = new_length(spread, state)
                 welford = Welford.start(xp, state.position.shape)
                 if layers is not None:
                     gradients = layers.start(len(acceptance))

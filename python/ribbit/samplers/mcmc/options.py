@@ -10,8 +10,6 @@ from ribbit.density import Density
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
 
-__all__ = ["inverse_mass"]
-
 
 def inverse_mass(density: Density, matrix: Array | str | None, function: str) -> Array | None:
     """Return the fixed inverse mass (P,) in the target's dtype; None for the identity, "adapt"."""

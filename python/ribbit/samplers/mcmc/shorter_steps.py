@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["Way", "count_of", "discretization_bias", "set_by", "state_of", "terms_along"]
-
 _NAME = "MCLMC.discretization_bias"
 # Of two chains of LeNet-5 on 100 digits that had stayed out of narrow parts the log likelihood rose
 # by 12 nats in 1,500 steps of a third, and by 85 in as many of a tenth (by hand).

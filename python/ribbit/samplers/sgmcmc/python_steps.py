@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["python_steps", "rows_of"]
-
-
 def python_steps(
     density: Density,
     rule: Rule,

@@ -7,8 +7,6 @@ from typing import Literal
 
 from ribbit._arrays.update_rules import MOMENTS
 
-__all__ = ["Rule"]
-
 Kind = Literal["langevin", "friction", "adam", "kinetic"]
 
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     HostArray = npt.NDArray[np.float64]
 
 
-__all__ = ["StepPilot"]
-
 _FEWEST_CHAINS, _MOST_CHAINS, _LOOPED_CHAINS = 4, 128, 8
 _VALUES = 2_000  # parameters in all, at least: the error of a mean energy shrinks with their root
 _SHARE = 0.02  # of P/2: the most energy that a step size may add

@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["Stepper", "Stepping"]
-
-
 _AT_ONCE = 1 << 20  # steps of one call: each has a size and a factor of its noise in memory
 
 
