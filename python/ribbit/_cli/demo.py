@@ -175,8 +175,10 @@ def _draw_buildings(ax: Axes, prediction: Prediction, y: Array) -> None:
     ax.vlines(row, lower, upper, color=COLORS[0], alpha=0.4, lw=5, label="90 % interval")
     ax.plot(row[inside], y[inside], "o", color=INK, ms=3, label="true value, inside")
     ax.plot(row[~inside], y[~inside], "o", color=COLORS[3], ms=5, label="true value, outside")
+    ax.set_xlabel("building (test rows, sorted by prediction)")
+    ax.set_ylabel("heating load (kWh/m²)")
     ax.set_title(f"{inside.sum()} of {len(y)} buildings lie in their interval", fontsize="medium")
-    finish(ax, "building (test rows, sorted by prediction)", "heating load (kWh/m²)", legend=True)
+    finish(ax, legend=True)
 
 
 def _check_writable(path: str) -> None:

@@ -83,8 +83,11 @@ def trace(
                 transform=ax.get_xaxis_transform(),
                 label="divergent",
             )
+    ax.set_xlabel("draw")
+    ax.set_ylabel("log density" if label == "lp" else label)
     ax.margins(x=0.01)
-    return finish(ax, "draw", "log density" if label == "lp" else label, legend=len(values) <= 8)
+    finish(ax, legend=len(values) <= 8)
+    return ax
 
 
 def rhat_histogram(draws: Any, x: npt.ArrayLike, *, ax: Axes | None = None) -> Axes:
@@ -143,7 +146,10 @@ def rhat_histogram(draws: Any, x: npt.ArrayLike, *, ax: Axes | None = None) -> A
         )
     ax.axvline(RHAT, color=GREY, ls=":", lw=1.2)
     ax.set_ylim(top=1.25 * ax.get_ylim()[1])  # room for the legend
-    return finish(ax, "split R-hat, without ranks", "fraction", legend=True)
+    ax.set_xlabel("split R-hat, without ranks")
+    ax.set_ylabel("fraction")
+    finish(ax, legend=True)
+    return ax
 
 
 def energy(draws: Any, *, ax: Axes | None = None) -> Axes:
@@ -200,4 +206,7 @@ def energy(draws: Any, *, ax: Axes | None = None) -> Axes:
         )
         ax.hist(value, bins=edges, density=True, histtype="step", color=color, lw=1.5, label=label)
     ax.set_ylim(top=1.25 * ax.get_ylim()[1])  # room for the legend
-    return finish(ax, "energy, centred per chain", "density", legend=True)
+    ax.set_xlabel("energy, centred per chain")
+    ax.set_ylabel("density")
+    finish(ax, legend=True)
+    return ax

@@ -96,8 +96,11 @@ def regression_band(
         if len(seen) != len(at) or seen.shape[1] <= column:
             raise ShapeError(f"[{name}] expected y with {len(at)} rows, got shape {seen.shape}")
         ax.plot(at, seen[:, column], ".", color=INK, ms=5, alpha=0.55, mew=0, label="data")
+    ax.set_xlabel("x")
+    ax.set_ylabel("y")
     ax.margins(x=0)
-    return finish(ax, "x", "y", legend=True)
+    finish(ax, legend=True)
+    return ax
 
 
 def decision_boundary(
@@ -212,7 +215,10 @@ def decision_boundary(
             label=f"class {label}",
             zorder=3,
         )
-    return finish(ax, "x 0", "x 1", legend=True, grid=False)
+    ax.set_xlabel("x 0")
+    ax.set_ylabel("x 1")
+    finish(ax, legend=True, grid=False)
+    return ax
 
 
 def reliability(y: npt.ArrayLike, probs: Any, *, ax: Axes | None = None, bins: int = 20) -> Axes:
@@ -267,8 +273,11 @@ def reliability(y: npt.ArrayLike, probs: Any, *, ax: Axes | None = None, bins: i
     )
     ax.set_xlim(min(1.0 / p.shape[1], mean_confidence.min()) - 0.02, 1.02)
     ax.set_ylim(-0.02, 1.02)
+    ax.set_xlabel("confidence")
+    ax.set_ylabel("accuracy")
     ax.set_title(f"ECE {error:.3f}, accuracy {metrics.accuracy(labels, p):.3f}", fontsize="medium")
-    return finish(ax, "confidence", "accuracy", legend=True)
+    finish(ax, legend=True)
+    return ax
 
 
 def pit_histogram(y: npt.ArrayLike, p: Any, *, ax: Axes | None = None, bins: int = 10) -> Axes:
@@ -321,9 +330,10 @@ def pit_histogram(y: npt.ArrayLike, p: Any, *, ax: Axes | None = None, bins: int
     ax.axhline(1.0, color=GREY, ls="--", lw=1.2, label="calibrated")
     ax.stairs(rows / expected, edges, fill=True, color=COLORS[0], alpha=0.6, label="observed")
     ax.set_xlim(0.0, 1.0)
-    return finish(
-        ax, "predictive probability of at most y (PIT)", "rows over rows expected", legend=True
-    )
+    ax.set_xlabel("predictive probability of at most y (PIT)")
+    ax.set_ylabel("rows over rows expected")
+    finish(ax, legend=True)
+    return ax
 
 
 def _pit(

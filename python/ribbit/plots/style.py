@@ -39,10 +39,8 @@ def has(function: str, name: str, value: object, member: str, expected: str) -> 
         raise TypeError(f"[{function}] expected {name} as {expected}, got {checks.summary(value)}")
 
 
-def finish(ax: Axes, x_label: str, y_label: str, *, legend: bool, grid: bool = True) -> Axes:
-    """Label the axes and give all pictures one look; only this Axes is changed, no rcParams."""
-    ax.set_xlabel(x_label)
-    ax.set_ylabel(y_label)
+def finish(ax: Axes, *, legend: bool, grid: bool = True) -> None:
+    """Give all pictures one look; only this Axes is changed, no rcParams."""
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     if grid:
@@ -50,7 +48,6 @@ def finish(ax: Axes, x_label: str, y_label: str, *, legend: bool, grid: bool = T
         ax.set_axisbelow(True)
     if legend:
         ax.legend(frameon=True, framealpha=0.85, edgecolor="none", fontsize="small")
-    return ax
 
 
 def line(
