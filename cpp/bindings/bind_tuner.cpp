@@ -82,12 +82,12 @@ class Tuner {
     native_.fields(to);
     return to.fields;
   }
-  void load(const py::dict& fields, std::uint64_t step) {
+  void load(const py::dict& fields, std::uint64_t step, bool same_mass) {
     HamiltonianTuner loaded = native_;
     FromDict from{fields};
     loaded.fields(from);
     loaded.check_fields();
-    loaded.adopt(step);
+    loaded.adopt(step, same_mass);
     native_ = std::move(loaded);
   }
 
@@ -146,7 +146,7 @@ void bind_tuner(py::module_& module) {
           py::arg("done"))
       .def("end_warmup", &Tuner::end_warmup)
       .def("fields", &Tuner::fields)
-      .def("load", &Tuner::load, py::arg("fields"), py::arg("step"));
+      .def("load", &Tuner::load, py::arg("fields"), py::arg("step"), py::arg("same_mass"));
 }
 
 }  // namespace ribbit::bindings

@@ -147,7 +147,7 @@ int create(const char* function, const ribbit_target* target, const char* kernel
       const bool integrated =
           bytes ? says_integrated(*bytes) : of.integrates() && leaves_motion(kernel, given);
       needs(!integrated || of.integrates(), function,
-            "chains of this target, got those with an integrated last layer");
+            "chains of this target, got chains of a posterior whose last layer is integrated out");
       const Kernel resolved = resolve(kernel, given, of.facts(integrated));
       auto made = of.chains(resolved, run_of(function, run), bytes ? &*bytes : nullptr, integrated);
       if (made->stale()) made->refresh(nullptr);

@@ -61,8 +61,8 @@ class Chains {
   // Evaluates position (chains, full_dim()) and finds the first step sizes. The weights of an
   // integrated layer are not read. False when cancelled.
   virtual bool start(const T* position, cpu::Poll* poll) = 0;
-  // Evaluates the density of loaded chains again. stale(): nothing says that the bytes have the
-  // log density of this target. False when cancelled.
+  // Evaluates the density of loaded chains again. stale(): fingerprints do not show that the bytes
+  // have the log density of this target. False when cancelled.
   virtual bool refresh(cpu::Poll* poll) = 0;
   virtual bool stale() const = 0;
   // Makes transitions until the block has `most` rows or is full, warmup ends, or the time is over.

@@ -77,14 +77,15 @@ std::string HamiltonianChains<T, D, K>::save() const {
 }
 
 template <class T, class D, class K>
-void HamiltonianChains<T, D, K>::read(const FieldReader& reader, bool stale) {
+void HamiltonianChains<T, D, K>::read(const FieldReader& reader, Match match) {
   State s = state_;
   s.inverse_mass.clear();
   s.own_masses = false;
   s.fields(reader);
   s.check(dim());
-  if (!stale && s.terms.size() != 2 * count()) FieldReader::fail("terms");
-  stale_ = stale;
+  if (match != Match::kUnknown && s.terms.size() != 2 * count()) FieldReader::fail("terms");
+  match_ = match;
+  s.tuner.adopt(s.step, s.inverse_mass == state_.inverse_mass && !s.own_masses);
   if (!s.tuner.adapts_mass()) {
     s.inverse_mass = state_.inverse_mass;
     s.own_masses = false;
@@ -94,7 +95,6 @@ void HamiltonianChains<T, D, K>::read(const FieldReader& reader, bool stale) {
     s.mean.clear();
     s.squares.clear();
   }
-  s.tuner.adopt(s.step);
   state_ = std::move(s);
 }
 
@@ -129,9 +129,23 @@ template <class T, class D, class K>
 bool HamiltonianChains<T, D, K>::refresh(cpu::Poll* poll) {
   State s = state_;
   if (!evaluate_all(s, poll)) return false;
+  if (match_ == Match::kOtherParts) check_same_density(s.terms);
   state_ = std::move(s);
-  stale_ = false;
+  match_ = Match::kSame;
   return true;
+}
+
+// Throws unless the loaded chains have these terms, the log likelihood and the log prior of each.
+template <class T, class D, class K>
+void HamiltonianChains<T, D, K>::check_same_density(const std::vector<double>& terms) const {
+  constexpr double kRounding = 1e-6;  // of float32; in one instruction set there should be none
+  for (std::size_t i = 0; i < terms.size(); ++i) {
+    const double before = state_.terms[i], now = terms[i];
+    if (std::fabs(now - before) <= kRounding * std::max(1.0, std::fabs(before))) continue;
+    const char* part = i % 2 == 0 ? "log likelihood" : "log prior";
+    throw std::invalid_argument(std::string("the chains belong to a target with another ") + part +
+                                ": " + std::to_string(before) + ", here " + std::to_string(now));
+  }
 }
 
 template <class T, class D, class K>

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <type_traits>
 #include <utility>
 
@@ -9,25 +10,41 @@
 namespace ribbit {
 namespace {
 
-// Returns the name of the first part that differs, or an empty text.
-std::string difference(const Fingerprint& now, const std::string& before) {
+// Compares fingerprints. Throws and names the first part that differs.
+template <class Match>
+Match compare(const Fingerprint& now, const std::string& before) {
+  if (now.empty() || before.empty()) return Match::kUnknown;
+  std::size_t common = 0;
   for (const auto& [name, value] : now) {
     const std::string wanted = name + "=" + value + "\n";
     const std::size_t at = ("\n" + before).find("\n" + name + "=");
-    if (at != std::string::npos && before.compare(at, wanted.size(), wanted) != 0) return name;
+    if (at == std::string::npos) continue;
+    if (before.compare(at, wanted.size(), wanted) != 0) {
+      throw std::invalid_argument("the chains belong to a target with another " + name);
+    }
+    ++common;
   }
-  return {};
+  const auto parts = static_cast<std::size_t>(std::count(before.begin(), before.end(), '\n'));
+  return common == now.size() && common == parts ? Match::kSame : Match::kOtherParts;
 }
 
 template <class T, class D>
 auto make(const D& density, const Kernel& kernel, Run run, Fingerprint fingerprint,
-          const FieldReader* reader, bool stale = false) {
+          const FieldReader* reader) {
   return std::visit(
       [&](const auto& options) -> std::unique_ptr<Chains<T>> {
         using K = std::decay_t<decltype(options)>;
         auto chains = std::make_unique<HamiltonianChains<T, D, K>>(density, options, std::move(run),
                                                                    std::move(fingerprint));
-        if (reader != nullptr) chains->read(*reader, stale);
+        if (reader != nullptr) {
+          using Match = typename HamiltonianChains<T, D, K>::Match;
+          std::string target, instruction_set;
+          (*reader)("target", target);
+          (*reader)("instruction set", instruction_set);
+          const Match match = compare<Match>(chains->fingerprint(), target);
+          // Chains that moved in Python have no instruction set, and other terms.
+          chains->read(*reader, instruction_set.empty() ? Match::kUnknown : match);
+        }
         return chains;
       },
       kernel);
@@ -49,10 +66,9 @@ template <class T, class D>
 std::unique_ptr<Chains<T>> load_chains(const D& density, const Kernel& kernel, Run run,
                                        Fingerprint fingerprint, std::string_view bytes) {
   const FieldReader reader(bytes);
-  std::string name, target, instruction_set;
+  std::string name, instruction_set;
   reader("kernel", name);
   reader("instruction set", instruction_set);
-  reader("target", target);
   run.chain_ids.clear();
   reader("seed", run.seed);
   const std::int64_t chains = reader.rows("chains");
@@ -67,18 +83,13 @@ std::unique_ptr<Chains<T>> load_chains(const D& density, const Kernel& kernel, R
     throw std::invalid_argument(std::string("expected chains of ") + dtype_name(dtype_code<T>()) +
                                 ", got chains of " + dtype_name(dtype));
   }
-  // Chains that moved in Python have no instruction set.
   const std::string now = cpu::instruction_set().name;
   if (!instruction_set.empty() && instruction_set != now) {
     throw std::invalid_argument(
         "the chains ran with the instruction set " + instruction_set + ", this process uses " +
         now + ". Set RIBBIT_ISA=" + instruction_set + " to continue them with the same rounding");
   }
-  if (const std::string part = difference(fingerprint, target); !part.empty()) {
-    throw std::invalid_argument("the chains belong to a target with another " + part);
-  }
-  const bool stale = fingerprint.empty() || target.empty() || instruction_set.empty();
-  return make<T>(density, kernel, std::move(run), std::move(fingerprint), &reader, stale);
+  return make<T>(density, kernel, std::move(run), std::move(fingerprint), &reader);
 }
 
 #define RIBBIT_INSTANTIATE(T, D)                                                                 \

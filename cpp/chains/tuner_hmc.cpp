@@ -150,7 +150,13 @@ void HamiltonianTuner::begin(const std::vector<double>& first, bool renewed) {
   for (std::size_t c = 0; c < chains(); ++c) count_steps(c);
 }
 
-void HamiltonianTuner::adopt(std::uint64_t step) {
+void HamiltonianTuner::adopt(std::uint64_t step, bool same_mass) {
+  if (finds_step() && !adapts_mass() && !same_mass) {
+    throw std::invalid_argument(
+        "the step sizes of the chains belong to another inverse_mass_matrix: give that one "
+        "('adapt' "
+        "keeps what warmup has found), or give a step_size too");
+  }
   if (!finds_step()) {
     step_size = given();
     dual = {};

@@ -80,8 +80,10 @@ class HamiltonianTuner {
   // The step at which trajectories reach their full length.
   std::uint64_t brief_until() const;
   void end_warmup() { dual = {}; }  // the step sizes stay
-  // Applies the options after fields() has read a state at `step`.
-  void adopt(std::uint64_t step);
+  // Applies the options after fields() has read a state at `step`. same_mass: the state's inverse
+  // mass is the one of the options. Throws std::invalid_argument if step sizes that warmup found
+  // would be used with another mass.
+  void adopt(std::uint64_t step, bool same_mass);
 
   template <class A>
   void fields(A& a) {

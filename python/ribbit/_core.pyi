@@ -333,7 +333,10 @@ class Tuner:
     def end_warmup(self) -> None: ...
     def fields(self) -> dict[str, typing.Any]: ...
     def load(
-        self, fields: dict[str, typing.Any], step: typing.SupportsInt | typing.SupportsIndex
+        self,
+        fields: dict[str, typing.Any],
+        step: typing.SupportsInt | typing.SupportsIndex,
+        same_mass: bool,
     ) -> None: ...
     def observe(
         self, step: typing.SupportsInt | typing.SupportsIndex, acceptance: typing.Any

@@ -436,6 +436,11 @@ class Chains:
         TypeError, ValueError
             If the bytes hold no chains of this sampler and target.
         """
+        if not isinstance(data, bytes):
+            hint = ": give bytes(draws.state)" if hasattr(data, "state") else ""
+            hint = ": give bytes(state)" if isinstance(data, State) else hint
+            got = f"{checks.summary(data)}{hint}"
+            raise TypeError(f"[Chains.load] data must be bytes, got {got}")
         state = archive.state_from(data)
         found = cls.__new__(cls)
         density = found._on(sampler, state)
@@ -446,8 +451,9 @@ class Chains:
 
     def _on(self, sampler: Any, state: Any) -> Density:
         """Keep the sampler, and return its density."""
-        if not callable(getattr(sampler, "_density_for", None)):
-            raise TypeError(f"[Chains] sampler must be a sampler, got {checks.summary(sampler)}")
+        if isinstance(sampler, type) or not callable(getattr(sampler, "_density_for", None)):
+            got = checks.summary(sampler)
+            raise TypeError(f"[Chains] sampler must be a sampler such as HMC(target), got {got}")
         density: Density = sampler._density_for(state)
         self._sampler, self._density = sampler, density
         self.settings = dict(sampler._settings_on(density))
@@ -523,6 +529,14 @@ class Chains:
     def copy(self) -> Chains:
         """Return a copy that continues independently."""
         return Chains.load(self._sampler, self.save())
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: object) -> Chains:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Chains.load, (self._sampler, self.save())
 
     def __repr__(self) -> str:
         chains, dim = self.position.shape

@@ -158,25 +158,25 @@ class Density:
     def check_state(self, function: str, state: Any) -> None:
         """Raise for a state of another size, array library or dtype, or on another target."""
         position, xp = state.position, self.xp
-        self.check_dim(function, position)
+        self.check_same(function, state)
         if namespace(position, function=function) is not xp or host_dtype(position) != self.dtype:
             kind, got = f"{xp.__name__} {self.dtype}", checks.summary(position)
             raise DTypeError(f"[{function}] expected a state of {kind} arrays, got {got}")
-        self.check_target(function, state.target)
 
-    def check_dim(self, function: str, position: Array) -> None:
-        """Raise unless a state's position (C, P) has this target's P."""
-        if position.shape[1] != self.dim:
-            hint = ""
-            if getattr(self.target, "marginal", None) is not None or self.completes:
-                hint = (
-                    ": one of the two samplers integrates the last layer out. HMC and NUTS do so "
-                    "if no step, length or mass is given and it pays; Posterior(marginalize=) "
-                    "decides for all"
-                )
+    def check_same(self, function: str, state: Any) -> None:
+        """Raise for a state of another size or on another target."""
+        dim, before = state.position.shape[1], state.target
+        wrong = f"[{function}] expected a state of dim {self.dim}, got {dim}"
+        forms = {(parts or {}).get("integrated") for parts in (before, self.fingerprint)}
+        if dim != self.dim and len(forms) > 1:
             raise ShapeError(
-                f"[{function}] expected a state of dim {self.dim}, got {position.shape[1]}{hint}"
+                f"{wrong}: one of the two samplers integrates the last layer out. HMC and NUTS do "
+                "so if no step, length or mass is given and it pays; Posterior(marginalize=) "
+                "decides for all. init=draws.positions[:, -1] starts another run where it ended"
             )
+        self.check_target(function, before)
+        if dim != self.dim:
+            raise ShapeError(wrong)
 
     def check_target(self, function: str, before: dict[str, str] | None) -> None:
         """Raise for a run on another target, whose fingerprint was `before`, if both are known."""
@@ -190,11 +190,11 @@ class Density:
                 f"[{function}] expected a state of the same {name}, got one of {before[name]} "
                 f"where {now[name]} computes: rounding would change within one run. RIBBIT_ISA="
                 f"{before[name]} in the environment continues it bit-identically if the processor "
-                "supports it; init=state.position starts another run here"
+                "supports it; init=draws.positions[:, -1] starts another run here"
             )
         if other:
             got = f"one with another {', '.join(other)}"
-            how = "to start from where it ended give init=state.position"
+            how = "init=draws.positions[:, -1] starts another run where it ended"
             raise ValueError(f"[{function}] expected a state of this target, got {got}: {how}")
 
     @property

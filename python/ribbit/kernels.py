@@ -54,6 +54,8 @@ class Hamiltonian(Sampler):
                         f"got {checks.summary(value)}"
                     )
                 value = to_host(value).copy()
+            if isinstance(value, np.ndarray | np.generic) and value.ndim == 0:
+                value = value.item()
             options[field.name] = list(value) if isinstance(value, list) else value
         resolved = _core.resolve_options(self._kernel, options, density.facts)
         marginal = None
@@ -120,19 +122,19 @@ class Hamiltonian(Sampler):
     def _check_state(self, name: str, density: Density, state: Any) -> None:
         """Raise unless a state is of this kernel and target."""
         if not isinstance(state, State):
-            raise TypeError(f"[{name}] expected a State, got {checks.summary(state)}")
+            got = checks.summary(state)
+            raise TypeError(f"[{name}] expected a state of {type(self).__name__}, got {got}")
         if state.kernel != self._kernel:
             raise ValueError(
                 f"[{name}] expected a state of {type(self).__name__}, got one of "
-                f"{state.kernel.upper()}: give init=state.position to start where it ended"
+                f"{state.kernel.upper()}: init=draws.positions[:, -1] starts where it ended"
             )
-        density.check_dim(name, state.position)
+        density.check_same(name, state)
         if state.position.dtype != density.dtype:
             raise DTypeError(
                 f"[{name}] expected a state of {density.dtype} arrays, "
                 f"got {checks.summary(state.position)}"
             )
-        density.check_target(name, state.target)
 
     def _check_lengths(self, density: Density, step_size: npt.NDArray[np.float64]) -> None:
         """Warn if a limit shortens trajectories with these step sizes (n,)."""
@@ -223,7 +225,7 @@ class HMC(Hamiltonian):
 
     def _resolved(self, options: dict[str, Any], density: Density) -> dict[str, Any]:
         settings = super()._resolved(options, density)
-        settings["num_leapfrog_steps"] = self.num_leapfrog_steps
+        settings["num_leapfrog_steps"] = options["num_leapfrog_steps"]
         if self.num_leapfrog_steps is not None:
             settings["trajectory_length"] = None
         return settings

@@ -457,6 +457,46 @@ def test_draws_are_written_where_a_loop_wants_them():
     assert count.value == 2
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_python_and_c_continue_bytes_of_each_other(kernel):
+    target = regression()
+    ours, run = lib.posterior(target), {"warmup": 30, "seed": SEED}
+    whole = rb.Chains(KERNELS[kernel](target), chains=2, **run)
+    whole.advance(36)
+    saved, (expected, _) = whole.save(), whole.advance(5)
+    there = lib.Chains(ours, kernel, saved=saved, chains=2)
+    assert np.array_equal(there.sample(5)[0], expected)
+    back = rb.Chains.load(KERNELS[kernel](target), there.save())
+    assert np.array_equal(back.advance(5)[0], whole.advance(5)[0])
+
+
+OTHERS = {
+    "data": ({"scale": 2.0}, "log likelihood"),
+    "prior": ({"prior": rb.Normal(2.0)}, "log prior"),
+    "noise": ({"likelihood": rb.Gaussian(0.4)}, "log likelihood"),
+    "temperature": ({"temperature": 0.5}, "log likelihood"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_bytes_of_another_language_and_another_target_are_refused(name):
+    """The two languages identify a target by other parts, so values are compared."""
+    options, what = OTHERS[name]
+    options = {"marginalize": None, **options}
+    target, other = regression(marginalize=None), regression(**options)
+    given = {"step_size": 0.03, "num_leapfrog_steps": 3}
+    start = target.init(SEED, 2)
+    here = rb.Chains(rb.HMC(target, **given), start, warmup=0)
+    there = lib.Chains(lib.posterior(target), "hmc", given, chains=2, warmup=0).start(start)
+    message = f"belong to a target with another {what}: -?[0-9.]+, here -?[0-9.]+"
+    with pytest.raises(CError, match=message):
+        lib.Chains(lib.posterior(other), "hmc", given, saved=here.save(), chains=2)
+    with pytest.raises(ValueError, match=message):
+        rb.Chains.load(rb.HMC(other, **given), there.save())
+    with pytest.raises(ValueError, match=message):
+        rb.HMC(other, **given).sample(2, resume=rb.samplers.State(there.save()), progress=False)
+
+
 def test_new_options_for_loaded_chains():
     """They keep what warmup has found, and take the options of the call."""
     target = regression()

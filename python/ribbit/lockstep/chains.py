@@ -46,7 +46,8 @@ class LockstepChains(PythonChains):
         self._function, self._density, self._kernel = function, density, kernel
         self.seed, self.ids, self.warmup = start.seed, start.ids, start.warmup
         self._thinning, self._counts = start.thinning, start.thinning.period > 1
-        self._changed = False  # whether terms and gradient may belong to another density
+        # Whether fingerprints leave open if terms and gradient belong to this density.
+        self._changed = False
         xp, count = density.xp, len(start.ids)
         with naming(function):
             self._tuner = _core.Tuner(kernel, options, density.facts, *start[1:4])
@@ -100,6 +101,10 @@ class LockstepChains(PythonChains):
             from_host(xp, fields[name].copy()) if name in fields else None for name in names
         )
         count = int(fields["window.count"]) if adapts and mean is not None else 0
+        given = self._at.mass
+        same_mass = (mass is None and given is None) or (
+            mass is not None and given is not None and np.array_equal(to_host(mass), to_host(given))
+        )
         before = state.divergences if self._counts else np.zeros_like(state.divergences)
         self._at = self._at._replace(
             step=state.step,
@@ -113,8 +118,9 @@ class LockstepChains(PythonChains):
         tuned = ("step_size", "dual.")
         found = {k: np.array(v) for k, v in fields.items() if k.startswith(tuned)}
         with naming(self._function):
-            self._tuner.load(found, state.step)
-        self._changed = self._density.fingerprint is None
+            self._tuner.load(found, state.step, same_mass)
+        of_state, now = state.target, self._density.fingerprint
+        self._changed = of_state is None or now is None or of_state.keys() != now.keys()
 
     def start(self, position: Array, guard: InterruptGuard | None) -> None:
         """Begin at positions (C, dim) or (C, full_dim)."""
@@ -152,7 +158,7 @@ class LockstepChains(PythonChains):
         positions, rows, begun = list[Array](), list[dict[str, Array]](), self._at
         last: dict[str, Array] = {}  # statistics of the last step, if a block ends between draws
         try:
-            if self._changed:  # without a fingerprint the state may belong to another density
+            if self._changed:
                 at, how = self._at, (self._function, self._at.position, self.ids, guard)
                 terms, grad, _ = self._density.evaluate(*how, resumed=True)
                 self._at, self._changed = at._replace(terms=terms, grad=grad), False

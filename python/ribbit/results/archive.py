@@ -233,7 +233,7 @@ def bytes_of(state: states.AnyState) -> bytes:
 
 def state_from(data: bytes) -> states.AnyState:
     """Return the state in the bytes of `bytes_of`; ValueError if they hold none."""
-    if not isinstance(data, bytes) or data[:4] != b"PK\x03\x04":
+    if data[:4] != b"PK\x03\x04":
         return states.State(data)
     with reading("Chains.load", "data", "Save the chains again"):
         arrays = unpacked("Chains.load", io.BytesIO(data), len(data))

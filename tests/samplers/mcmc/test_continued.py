@@ -93,3 +93,22 @@ def test_threads_may_look_at_chains_that_move():
     over.set()
     thread.join()
     assert len(seen) > 3
+
+
+@pytest.mark.parametrize("kind", [Normal, in_c])
+def test_a_step_size_is_not_used_with_another_mass(kind):
+    target, run = kind(0.0), {"chains": 2, "progress": False}
+    adapted = rb.NUTS(target).sample(5, warmup=40, init=np.zeros(2), **run)
+    fixed = rb.NUTS(target, inverse_mass_matrix=None)
+    with pytest.raises(ValueError, match="belong to another inverse_mass_matrix"):
+        fixed.sample(5, resume=adapted, progress=False)
+    given = rb.NUTS(target, inverse_mass_matrix=None, step_size=0.3)
+    more = given.sample(5, resume=adapted, progress=False)
+    assert (more.stats["step_size"] == 0.3).all()
+    assert more.state.inverse_mass_matrix is None
+    same = rb.NUTS(target, inverse_mass_matrix="adapt", target_accept=0.9)
+    kept = same.sample(5, resume=adapted, progress=False).state
+    assert np.array_equal(kept.inverse_mass_matrix, adapted.state.inverse_mass_matrix)
+    # Without a mass before, "adapt" finds none after warmup either.
+    plain = fixed.sample(5, warmup=40, init=np.zeros(2), **run)
+    assert same.sample(5, resume=plain, progress=False).state.inverse_mass_matrix is None

@@ -1,5 +1,6 @@
 """HMC: its options and their defaults, bad options, bad arguments, bad starts."""
 
+import json
 import math
 
 import numpy as np
@@ -189,6 +190,16 @@ def test_bad_options(options, error, text):
     name = next(iter(options))
     with pytest.raises(error, match=rf"^\[HMC\] .*{name}.*(?:{text})"):
         HMC(Gaussian(SDS), **options)
+
+
+def test_numpy_scalars_are_numbers():
+    zero_axes = {"step_size": np.array(0.1), "trajectory_length": np.sqrt(2.0)}
+    found = HMC(Gaussian(SDS), **zero_axes, randomize_length=np.bool_(True)).settings
+    assert found == HMC(Gaussian(SDS), step_size=0.1, trajectory_length=2.0**0.5).settings
+    steps = HMC(Gaussian(SDS), num_leapfrog_steps=np.int64(5), target_accept=np.float32(0.5))
+    assert json.loads(json.dumps(steps.settings))["num_leapfrog_steps"] == 5
+    with pytest.raises(TypeError, match=r"got an array, int64 of shape \(2,\)"):
+        HMC(Gaussian(SDS), num_leapfrog_steps=np.array([5, 6]))
 
 
 def test_unknown_option_and_bad_targets():

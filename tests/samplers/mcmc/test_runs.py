@@ -1,6 +1,8 @@
 """Runs of HMC and NUTS: what decides a draw and what does not; thinning, cuts, threads, Ctrl-C."""
 
+import copy
 import os
+import pickle
 import signal
 import threading
 import time
@@ -193,7 +195,7 @@ def test_hmc_and_nuts_start_where_the_other_ended(target):
     nuts, hmc = NUTS(target, step_size=0.02), HMC(target, step_size=0.02, num_leapfrog_steps=5)
     for one, other in ((nuts, hmc), (hmc, nuts)):
         draws = one.sample(3, chains=2, warmup=0)
-        with pytest.raises(ValueError, match=r"expected a state of .* give init=state\.position"):
+        with pytest.raises(ValueError, match=r"expected a state of .* init=draws\.positions"):
             other.sample(3, resume=draws)
         after = other.sample(3, init=draws.state.position, warmup=0)
         assert after.stats["n_steps"].max() > 1
@@ -207,8 +209,28 @@ def test_a_state_that_does_not_fit():
         NUTS(Line([1.0, 2.0, 0.3], dtype=np.float32)).sample(2, resume=draws)
     with pytest.raises(ValueError, match="step_size"):
         NUTS(Line([1.0, 2.0, 0.3]), step_size=[0.1, 0.1, 0.1]).sample(2, resume=draws)
-    with pytest.raises(TypeError, match="must be bytes"):
-        rb.Chains.load(NUTS(Line([1.0, 2.0, 0.3])), draws)
+    nuts = NUTS(Line([1.0, 2.0, 0.3]))
+    with pytest.raises(TypeError, match=r"must be bytes, got .*give bytes\(draws\.state\)"):
+        rb.Chains.load(nuts, draws)
+    with pytest.raises(TypeError, match=r"must be bytes, got .*give bytes\(state\)"):
+        rb.Chains.load(nuts, draws.state)
+    with pytest.raises(TypeError, match=r"expected a state of NUTS, got .*MicrocanonicalState"):
+        rb.Chains.load(nuts, rb.Chains(rb.MCLMC(Line([1.0, 2.0, 0.3])), np.zeros(3)).save())
+    with pytest.raises(TypeError, match=r"must be a sampler such as HMC\(target\)"):
+        rb.Chains(NUTS)
+
+
+def test_copies_of_chains_are_independent():
+    x, prior = np.linspace(-1, 1, 20)[:, None], rb.Normal(1.0)
+    target = rb.Posterior(rb.mlp(1, (3,), 1), x, x, prior=prior, likelihood=rb.Gaussian(0.3))
+    chains = rb.Chains(NUTS(target), chains=2, warmup=20)
+    chains.advance(22)
+    copies = [chains.copy(), copy.copy(chains), copy.deepcopy(chains)]
+    copies.append(pickle.loads(pickle.dumps(chains)))
+    expected = chains.advance(3)[0]
+    for one in copies:
+        assert one.step == 22
+        assert np.array_equal(one.advance(3)[0], expected)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")

@@ -359,7 +359,7 @@ class MCLMC(Stepwise):
         if (state.velocity is None) != self._adjusted:
             raise ValueError(
                 f"[{function}] expected a state of MCLMC with adjusted={self._adjusted}, got one "
-                "of the other form: to start from where it ended give init=state.position"
+                "of the other form: init=draws.positions[:, -1] starts where it ended"
             )
         state = self._current(function, state, guard)
         tuning, count = self._moves.tuning, len(state.chains)

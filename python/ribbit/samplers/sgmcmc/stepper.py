@@ -210,7 +210,7 @@ class Stepper:
                 raise ValueError(
                     f"[{function}] expected a state with one step size that pilot runs found, got "
                     f"{'none' if found is None else 'several'}: step_size='auto' resumes only its "
-                    "own runs (give the number, or start again with init=state.position)"
+                    "own runs (give the number, or start again with init=draws.positions[:, -1])"
                 )
         elif state.step_size is not None:
             state = dataclasses.replace(state, step_size=None)  # this sampler's own
