@@ -57,14 +57,13 @@ std::string shown(const py::handle& value) {
   return "an object of type " + std::string(py::str(py::type::of(value).attr("__name__")));
 }
 
-[[noreturn]] void refuse_type(const OptionInfo& row, const std::string& got) {
+// Names the type and the range of a row. got: a value of another type or shape.
+std::string message_of(const OptionInfo& row, const std::string& got, std::int64_t dim) {
   const std::string_view type = row.type;
-  const char* kind = type == "whole"   ? "a whole number, "
-                     : type == "real"  ? "a number, "
+  const char* kind = type == "real"    ? "a number, "
                      : type == "reals" ? "a number or one for each chain, "
                                        : "";  // the other texts name the type themselves
-  throw py::type_error(prefix_of(row.kernel) + row.name + " must be " + kind + row.must_be +
-                       ", got " + got);
+  return prefix_of(row.kernel) + row.name + " must be " + kind + must_be(row, dim) + ", got " + got;
 }
 
 double number_of(const py::handle& value) {
@@ -74,22 +73,20 @@ double number_of(const py::handle& value) {
   return std::numeric_limits<double>::infinity();  // a whole number beyond the range of float64
 }
 
-// Real numbers with one axis, or with none. length: of the axis; kAny: any.
-OptionValue array_value(const OptionInfo& row, const py::handle& value, std::int64_t length) {
+// Real numbers with one axis, or with none. A mass has length dim.
+OptionValue array_value(const OptionInfo& row, const py::handle& value, std::int64_t dim) {
   const py::array array = py::array::ensure(value);
   if (!array) {
     PyErr_Clear();
-    refuse_type(row, shown(value));
+    throw py::type_error(message_of(row, shown(value), dim));
   }
   const char kind = array.dtype().kind();
   const bool real = kind == 'f' || kind == 'i' || kind == 'u';
-  const bool shaped = length == kAny ? array.ndim() <= 1 && array.size() > 0
-                                     : array.ndim() == 1 && array.shape(0) == length;
-  if (!real) refuse_type(row, shown(array));
-  if (!shaped) {
-    throw py::value_error(prefix_of(row.kernel) + row.name + " must be " + row.must_be + ", got " +
-                          shown(array));
-  }
+  const bool shaped = std::string_view(row.type) == "mass"
+                          ? array.ndim() == 1 && array.shape(0) == dim
+                          : array.ndim() <= 1 && array.size() > 0;
+  if (!real) throw py::type_error(message_of(row, shown(array), dim));
+  if (!shaped) throw py::value_error(message_of(row, shown(array), dim));
   constexpr int kFlags = py::array::c_style | py::array::forcecast;
   const auto numbers = py::array_t<double, kFlags>::ensure(array);
   if (!numbers) throw py::error_already_set();
@@ -106,22 +103,23 @@ OptionValue value_of(const OptionInfo& row, const py::handle& value, std::int64_
   const bool reals = type == "reals", mass = type == "mass";
   OptionValue out;
   out.shown = shown(value);
+  const auto refuse = [&] { throw py::type_error(message_of(row, out.shown, dim)); };
   if (value.is_none()) {
-    if (!mass && std::string_view(row.fallback) != "None") refuse_type(row, out.shown);
+    if (!mass && std::string_view(row.fallback) != "None") refuse();
     out.text = "None";
   } else if (py::isinstance<py::str>(value)) {
-    if (!mass && !reals) refuse_type(row, out.shown);
+    if (!mass && !reals) refuse();
     out.text = value.cast<std::string>();
     // The table takes this text for the object None.
-    if (out.text.empty() || out.text == "None") refuse_type(row, out.shown);
+    if (out.text.empty() || out.text == "None") refuse();
   } else if (is_flag(value)) {
-    if (type != "flag") refuse_type(row, out.shown);
+    if (type != "flag") refuse();
     out.numbers = {PyObject_IsTrue(value.ptr()) == 1 ? 1.0 : 0.0};
   } else if ((mass || reals) && is_array(value)) {
-    return array_value(row, value, mass ? dim : kAny);
+    return array_value(row, value, dim);
   } else {
     const bool number = type == "whole" ? is_number(value, "Integral") : is_number(value, "Real");
-    if (!number || mass || type == "flag") refuse_type(row, out.shown);
+    if (!number || mass || type == "flag") refuse();
     out.numbers = {number_of(value)};
   }
   return out;

@@ -15,24 +15,32 @@ namespace {
 constexpr std::int64_t kMeanByDefault = 1024;
 constexpr std::int64_t kMostByDefault = 100'000;
 
+std::string shown(double number) {
+  std::ostringstream out;
+  out.precision(15);
+  out << number;
+  return out.str();
+}
 std::string shown(const OptionValue& value) {
   if (!value.shown.empty()) return value.shown;
   if (!value.array && value.numbers.empty()) return "'" + value.text + "'";
   if (value.array) return std::to_string(value.numbers.size()) + " numbers";
-  std::ostringstream out;
-  out.precision(15);
-  out << value.numbers.front();
-  return out.str();
+  return shown(value.numbers.front());
 }
 
 [[noreturn]] void refuse(const std::string& text) {
   throw std::invalid_argument(text);
 }
 
+bool positive(double value) {
+  return value > 0.0 && std::isfinite(value);
+}
+
 // The options of one kernel that the caller gives.
 class Given {
  public:
-  Given(std::string_view kernel, const Options& given) : kernel_(kernel), given_(given) {
+  Given(std::string_view kernel, const Options& given, std::int64_t dim)
+      : kernel_(kernel), given_(given), dim_(dim) {
     for (const auto& [name, value] : given) {
       if (info(name) == nullptr) refuse(std::string(kernel) + " has no option '" + name + "'");
     }
@@ -61,14 +69,26 @@ class Given {
     });
     return static_cast<std::int64_t>(value);
   }
+  // The numbers of an array, positive and finite.
+  const std::vector<double>& positives(const char* name, const OptionValue& value) const {
+    const auto bad = std::find_if_not(value.numbers.begin(), value.numbers.end(), positive);
+    if (value.array && bad != value.numbers.end()) {
+      fail(name, shown(*bad) + " at index " + std::to_string(bad - value.numbers.begin()));
+    }
+    if (value.numbers.empty() || bad != value.numbers.end()) fail(name, value);
+    return value.numbers;
+  }
   bool flag(const char* name, bool fallback) const {
     return real(name, fallback ? 1.0 : 0.0, [](double v) { return v == 0.0 || v == 1.0; }) != 0.0;
   }
   [[noreturn]] void fail(const char* name, const OptionValue& value) const {
-    refuse(std::string(name) + " must be " + info(name)->must_be + ", got " + shown(value));
+    fail(name, shown(value));
   }
 
  private:
+  [[noreturn]] void fail(const char* name, const std::string& got) const {
+    refuse(std::string(name) + " must be " + must_be(*info(name), dim_) + ", got " + got);
+  }
   const OptionInfo* info(std::string_view name) const {
     for (const OptionInfo& one : option_table()) {
       if (one.kernel == kernel_ && one.name == name) return &one;
@@ -77,11 +97,9 @@ class Given {
   }
   const std::string_view kernel_;
   const Options& given_;
+  const std::int64_t dim_;
 };
 
-bool positive(double value) {
-  return value > 0.0 && std::isfinite(value);
-}
 bool all_positive(const std::vector<double>& values) {
   return !values.empty() && std::all_of(values.begin(), values.end(), positive);
 }
@@ -89,8 +107,7 @@ bool all_positive(const std::vector<double>& values) {
 // Reads the options that HMC and NUTS share.
 void read_shared(const Given& given, HamiltonianOptions& to) {
   if (const OptionValue* value = given.find("step_size"); value != nullptr) {
-    if (value->text.empty()) to.step_size = value->numbers;
-    if (value->text != "auto" && !all_positive(to.step_size)) given.fail("step_size", *value);
+    if (value->text != "auto") to.step_size = given.positives("step_size", *value);
   }
   to.target_accept =
       given.real("target_accept", to.target_accept, [](double v) { return v > 0.0 && v < 1.0; });
@@ -112,11 +129,8 @@ bool read_mass(const Given& given, const char* fallback, const TargetFacts& targ
   const OptionValue* value = given.find(kName);
   const std::string rule = value != nullptr ? value->text : fallback;
   if (value != nullptr && rule.empty()) {
-    if (static_cast<std::int64_t>(value->numbers.size()) != target.dim ||
-        !all_positive(value->numbers)) {
-      given.fail(kName, *value);
-    }
-    to.inverse_mass = value->numbers;
+    if (static_cast<std::int64_t>(value->numbers.size()) != target.dim) given.fail(kName, *value);
+    to.inverse_mass = given.positives(kName, *value);
   } else if (rule == "prior") {
     if (target.prior_sd.empty()) {
       refuse("inverse_mass_matrix='prior' needs a target with prior_sd");
@@ -135,7 +149,7 @@ bool read_mass(const Given& given, const char* fallback, const TargetFacts& targ
 }
 
 Kernel resolve_hmc(const Options& options, const TargetFacts& target) {
-  const Given given("hmc", options);
+  const Given given("hmc", options, target.dim);
   Hmc to;
   read_shared(given, to);
   const bool length = given.has("trajectory_length"), steps = given.has("num_leapfrog_steps");
@@ -154,12 +168,14 @@ Kernel resolve_hmc(const Options& options, const TargetFacts& target) {
       given.whole("max_num_leapfrog_steps", nothing ? 2 * kMeanByDefault : kMostByDefault, kMost);
   to.max_mean_leapfrog_steps =
       nothing && !given.has("max_num_leapfrog_steps") ? kMeanByDefault : to.max_num_leapfrog_steps;
-  to.num_leapfrog_steps = given.whole("num_leapfrog_steps", 1, kMost);
-  if (to.num_leapfrog_steps > to.max_num_leapfrog_steps) {
+  const double wanted = given.real("num_leapfrog_steps", 1.0,
+                                   [](double v) { return v == std::floor(v) && v >= 1.0; });
+  if (wanted > static_cast<double>(to.max_num_leapfrog_steps)) {
     refuse("num_leapfrog_steps must be at most max_num_leapfrog_steps (" +
            std::to_string(to.max_num_leapfrog_steps) + "), got " +
-           std::to_string(to.num_leapfrog_steps));
+           shown(*given.find("num_leapfrog_steps")));
   }
+  to.num_leapfrog_steps = static_cast<std::int64_t>(wanted);
   const double one = whitened ? 1.0 : target.shared_prior_sd * std::sqrt(target.temperature);
   to.trajectory_length = given.real("trajectory_length", steps ? 0.0 : one, positive);
   to.randomize_length = given.flag("randomize_length", to.randomize_length);
@@ -169,7 +185,7 @@ Kernel resolve_hmc(const Options& options, const TargetFacts& target) {
 }
 
 Kernel resolve_nuts(const Options& options, const TargetFacts& target) {
-  const Given given("nuts", options);
+  const Given given("nuts", options, target.dim);
   Nuts to;
   to.target_accept = 0.8;
   read_shared(given, to);
@@ -197,6 +213,14 @@ const std::vector<OptionInfo>& option_table() {
 #undef RIBBIT_OPTION
   };
   return table;
+}
+
+std::string must_be(const OptionInfo& row, std::int64_t dim) {
+  std::string text = row.must_be;
+  if (const std::size_t at = text.find("(P,)"); at != text.npos) {
+    text.replace(at, 4, "(" + std::to_string(dim) + ",)");
+  }
+  return text;
 }
 
 Kernel resolve(std::string_view kernel, const Options& given, const TargetFacts& target) {

@@ -16,6 +16,8 @@ struct OptionInfo {
   const char *kernel, *name, *type, *fallback, *must_be, *doc;
 };
 const std::vector<OptionInfo>& option_table();
+// Returns the values that a row accepts, for messages. dim: the length P of a mass.
+std::string must_be(const OptionInfo& row, std::int64_t dim);
 
 // A value from the caller: text, one number, or an array of numbers.
 struct OptionValue {
@@ -35,7 +37,7 @@ struct TargetFacts {
 };
 
 // Returns the kernel with every value filled in. Throws std::invalid_argument with a message such
-// as "step_size must be positive, or 'auto', got -0.1".
+// as "step_size must be positive and finite, or 'auto', got -0.1".
 Kernel resolve(std::string_view kernel, const Options& given, const TargetFacts& target);
 
 // True if the caller sets no step size, length or mass. The kernel may then choose which parameters

@@ -171,18 +171,18 @@ def test_step_size_jitter_changes_step_size_but_not_length():
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"step_size": 0.0}, ValueError, "positive, or 'auto', got 0.0"),
+        ({"step_size": 0.0}, ValueError, "positive and finite, or 'auto', got 0.0"),
         ({"step_size": math.nan}, ValueError, "got nan"),
-        ({"step_size": [[0.1]]}, ValueError, "positive, or 'auto'"),
-        ({"trajectory_length": "adapt"}, TypeError, "positive, got .*adapt"),
+        ({"step_size": [[0.1]]}, ValueError, "positive and finite, or 'auto'"),
+        ({"trajectory_length": "adapt"}, TypeError, "positive and finite, got .*adapt"),
         ({"trajectory_length": 1.0, "num_leapfrog_steps": 3}, ValueError, "exclude each other"),
-        ({"num_leapfrog_steps": 0}, ValueError, "at least 1, got 0"),
+        ({"num_leapfrog_steps": 0}, ValueError, "from 1 to .*, got 0"),
         ({"inverse_mass_matrix": "unit"}, ValueError, "'prior' or 'adapt'"),
         ({"inverse_mass_matrix": "prior"}, ValueError, "prior_sd"),
         ({"inverse_mass_matrix": np.ones(2)}, ValueError, r"shape \(2,\)"),
         ({"inverse_mass_matrix": np.eye(3)}, ValueError, r"shape \(3, 3\)"),
-        ({"inverse_mass_matrix": [1.0, 0.0, 1.0]}, ValueError, "positive"),
-        ({"inverse_mass_matrix": [1.0, 1.0, math.inf]}, ValueError, "positive"),
+        ({"inverse_mass_matrix": [1.0, 0.0, 1.0]}, ValueError, "got 0 at index 1"),
+        ({"inverse_mass_matrix": [1.0, 1.0, math.inf]}, ValueError, "got inf at index 2"),
     ],
 )
 def test_bad_options(options, error, text):

@@ -127,6 +127,38 @@ def test_values_out_of_range(option: str, value: Any) -> None:
     assert len(str(failed.value)) < 200
 
 
+RANGE = r"positive and finite, or 'auto'"
+MASS = r"positive finite numbers \(3,\), 'prior' or 'adapt'"
+WHOLE = "a whole number from 1 to max_num_leapfrog_steps"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "text"),
+    [
+        ("step_size", np.inf, rf"{RANGE}, got inf"),
+        ("step_size", [0.1, -1, 0.1, 0.1], rf"{RANGE}, got -1 at index 1"),
+        ("step_size", [], rf"a number or one for each chain, {RANGE}, got .* shape \(0,\)"),
+        ("step_size", np.ones((2, 2)), rf"a number or one for each chain, {RANGE}, got an array.*"),
+        ("inverse_mass_matrix", np.ones(4), rf"{MASS}, got an array, float64 of shape \(4,\)"),
+        ("inverse_mass_matrix", np.ones((2, 3)), rf"{MASS}, got .* of shape \(2, 3\)"),
+        ("inverse_mass_matrix", 1.0, rf"{MASS}, got 1.0"),
+        ("inverse_mass_matrix", [1, 1, -1], rf"{MASS}, got -1 at index 2"),
+        ("inverse_mass_matrix", [1, 0, -1], rf"{MASS}, got 0 at index 1"),
+        ("inverse_mass_matrix", [np.nan, 1, 1], rf"{MASS}, got nan at index 0"),
+        ("num_leapfrog_steps", 10**30, r"at most max_num_leapfrog_steps \(100000\), got 10{30}"),
+        ("num_leapfrog_steps", 2.5, rf"{WHOLE}, got 2.5"),
+        ("num_leapfrog_steps", "ten", rf"{WHOLE}, got 'ten'"),
+        ("max_num_leapfrog_steps", 10**30, r"a whole number from 1 to 2\^53, got 10{30}"),
+        ("trajectory_length", np.inf, "positive and finite, got inf"),
+        ("trajectory_length", "long", "a number, positive and finite, got 'long'"),
+    ],
+)
+def test_messages_name_the_fault(option: str, value: Any, text: str) -> None:
+    """The length of the target, the bad element, the limits."""
+    with pytest.raises((TypeError, ValueError), match=rf"^\[HMC\] {option} must be {text}$"):
+        resolve("hmc", **{option: value})
+
+
 def test_options_that_contradict_each_other() -> None:
     with pytest.raises(ValueError, match="exclude each other"):
         resolve("hmc", trajectory_length=1.0, num_leapfrog_steps=3)
