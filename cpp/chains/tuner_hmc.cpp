@@ -91,9 +91,15 @@ void HamiltonianTuner::check_step_size() const {
 void HamiltonianTuner::check_warmup() const {
   const std::uint64_t least = options_.needs_windows ? 20 : finds_step() ? 1 : 0;
   if (warmup_ >= least) return;
-  throw std::invalid_argument("warmup must be at least " + std::to_string(least) + " for " +
-                              (least == 1 ? "step_size='auto'" : "inverse_mass_matrix='adapt'") +
-                              ", got " + std::to_string(warmup_));
+  const std::string got = ", got " + std::to_string(warmup_);
+  if (least == 1) {
+    throw std::invalid_argument("warmup must be at least 1 for step_size='auto'" + got);
+  }
+  // Also a default may adapt the mass.
+  const char* more = warmup_ == 0 && finds_step() ? " and step_size" : "";
+  throw std::invalid_argument("warmup must be at least 20 to adapt the inverse mass matrix" + got +
+                              ". Give inverse_mass_matrix (ones, or your own variances)" + more +
+                              ", or a longer warmup");
 }
 
 void HamiltonianTuner::check_fields() const {

@@ -215,7 +215,8 @@ CALLS = {
     "depth": (lambda: new("nuts", max_tree_depth=21), "a whole number from 1 to 20, got 21"),
     "adapt": (
         lambda: new(run={"warmup": 10}, inverse_mass_matrix="adapt").start(START),
-        "warmup must be at least 20 for inverse_mass_matrix='adapt', got 10",
+        r"warmup must be at least 20 to adapt the inverse mass matrix, got 10\. Give "
+        r"inverse_mass_matrix \(ones, or your own variances\), or a longer warmup",
     ),
     "no warmup": (lambda: new(run={"warmup": 0}).start(START), "warmup must be at least 1"),
     "no name": (lambda: given(lib.Option()), "a name of each option"),

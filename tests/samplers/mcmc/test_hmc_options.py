@@ -48,6 +48,23 @@ def test_without_warmup_the_step_is_asked_for():
         rb.Chains(HMC(Gaussian(SDS), num_leapfrog_steps=2), START, warmup=0)
 
 
+@pytest.mark.parametrize("given", [{}, {"inverse_mass_matrix": "adapt"}])
+def test_a_warmup_too_short_for_the_mass(given):
+    """Also by default, if the target states no prior; the message says what to do."""
+    text = r"at least 20 to adapt the inverse mass matrix, got 0. Give inverse_mass_matrix \(ones, "
+    steps = r"or your own variances\) and step_size, or a longer warmup$"
+    with pytest.raises(ValueError, match=text + steps):
+        HMC(Gaussian(SDS), **given).sample(5, warmup=0, init=START)
+    with pytest.raises(ValueError, match=r"variances\), or a longer warmup$"):
+        HMC(Gaussian(SDS), step_size=0.1, **given).sample(5, warmup=19, init=START)
+    if given:
+        with pytest.raises(ValueError, match=text + steps):
+            rb.NUTS(Gaussian(SDS), **given).sample(5, warmup=0, init=START)
+    HMC(Gaussian(SDS), inverse_mass_matrix=np.ones(3), step_size=0.1).sample(
+        5, warmup=0, init=START
+    )
+
+
 # leapfrogs are counted: whether two chains have converged does not matter
 @pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 def test_the_step_is_found_on_short_trajectories():

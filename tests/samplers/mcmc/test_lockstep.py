@@ -294,7 +294,7 @@ def test_bad_starts_and_options():
         options={"num_leapfrog_steps": 2},
     )
     fail(
-        r"^\[HMC\] warmup must be at least 20 for inverse_mass_matrix='adapt', got 5",
+        r"^\[HMC\] warmup must be at least 20 to adapt the inverse mass matrix, got 5",
         options={"inverse_mass_matrix": "adapt"},
         warmup=5,
     )
