@@ -232,10 +232,10 @@ Kernel resolve(std::string_view kernel, const Options& given, const TargetFacts&
 bool leaves_motion(std::string_view kernel, const Options& given) {
   return std::all_of(given.begin(), given.end(), [kernel](const auto& option) {
     const auto& [name, value] = option;
-    const bool automatic = value.text == "auto";
-    if (name == "step_size") return automatic;
-    if (name == "inverse_mass_matrix") return kernel == "nuts" ? automatic : value.text == "None";
-    return (name != "trajectory_length" && name != "num_leapfrog_steps") || value.text == "None";
+    const bool automatic = value.text == "auto", none = value.text == "None";
+    if (name == "step_size") return automatic || none;
+    if (name == "inverse_mass_matrix") return kernel == "nuts" ? automatic : none;
+    return (name != "trajectory_length" && name != "num_leapfrog_steps") || none;
   });
 }
 

@@ -225,6 +225,35 @@ def test_the_options_are_those_of_the_table():
     assert defaults["target_accept"] == "0.8"
 
 
+@pytest.mark.parametrize(
+    ("kernel", "name"), [(k, n) for k, named in OPTIONS.items() for n in named]
+)
+def test_the_text_none_is_the_default(kernel, name):
+    """Of every option but the mass of NUTS, where it is ones."""
+    target = regression()
+    ours, start, run = lib.posterior(target), target.init(SEED, 1), {"warmup": 20, "seed": SEED}
+    found = lib.sample(ours, kernel, start, 2, {name: None}, **run)[0]
+    default = lib.sample(ours, kernel, start, 2, {}, **run)[0]
+    assert np.array_equal(found, default) == ((kernel, name) != ("nuts", "inverse_mass_matrix"))
+
+
+def test_a_summary_counts_warmup():
+    """Its means and sums are over all transitions, unlike the statistics of draws."""
+    target = regression()
+    run = {"chains": 2, "warmup": 30, "seed": SEED, "save_warmup": 1}
+    chains = lib.Chains(lib.posterior(target), "nuts", **run).start(target.init(SEED, 2))
+    parts = [chains.advance(most)[1] for most in (30, 10)]
+    rates, diverging = (
+        np.concatenate([part[name] for part in parts], axis=1)
+        for name in ("acceptance_rate", "diverging")
+    )
+    found = chains.summary()
+    assert rates.shape == (2, found.step) == (2, 40)
+    assert found.acceptance_rate == pytest.approx(rates.mean())
+    assert found.acceptance_rate != pytest.approx(parts[1]["acceptance_rate"].mean())
+    assert found.divergences == diverging.sum()
+
+
 def test_a_description_makes_the_same_target(target):
     """As it is saved with draws; without data it predicts alone."""
     text = json.dumps(target.describe()).encode()
