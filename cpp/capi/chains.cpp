@@ -31,6 +31,7 @@ Run run_of(const char* function, const ribbit_run_options* given) {
   Run run;
   run.seed = o.seed;
   const ChainIds ids(o.chain_ids, o.chains);
+  check_distinct(function, ids, o.chains);
   run.chain_ids.assign(ids.data(), ids.data() + o.chains);
   run.warmup = static_cast<std::uint64_t>(o.warmup);
   run.thinning = {o.thin, 1, 1};
@@ -52,6 +53,9 @@ Options options_of(const char* function, const ribbit_option* given, std::int64_
       needs(one.numbers != nullptr && one.count >= 1, function, "text or numbers of each option");
       value.numbers.assign(one.numbers, one.numbers + one.count);
       value.array = one.count > 1;
+    }
+    for (const auto& [name, before] : options) {
+      if (name == one.name) refuse(function, "each option once, got " + name + " twice");
     }
     options.emplace_back(one.name, std::move(value));
   }
@@ -104,28 +108,10 @@ struct ribbit_chains {
 namespace ribbit::capi {
 namespace {
 
-// Runs body(). Errors of the core get the name of the caller's function.
-template <class Body>
-int named(const char* function, const Body& body) {
-  return guarded([&]() -> int {
-    const auto text = [function](const std::exception& error) {
-      return std::string("[").append(function).append("] ").append(error.what());
-    };
-    try {
-      return body();
-    } catch (const std::invalid_argument& error) {
-      if (error.what()[0] == '[') throw;
-      throw std::invalid_argument(text(error));
-    } catch (const ribbit::FunctionFailed& error) {
-      throw FunctionFailed(text(error));
-    }
-  });
-}
-
 // Runs body(held) with the chains of their dtype.
 template <class Chains, class Body>
 int on_chains(const char* function, Chains* chains, const Body& body) {
-  return named(function, [&]() -> int {
+  return guarded(function, [&]() -> int {
     needs(chains != nullptr, function, "chains, got NULL");
     return std::visit([&](const auto& of) { return body(*of); }, chains->of);
   });
@@ -139,7 +125,7 @@ void check_started(const char* function, const Held<T>& held) {
 int create(const char* function, const ribbit_target* target, const char* kernel,
            const ribbit_option* options, std::int64_t count, const ribbit_run_options* run,
            const std::optional<std::string_view>& bytes, ribbit_chains** out) {
-  return named(function, [&]() -> int {
+  return guarded(function, [&]() -> int {
     needs(kernel != nullptr && out != nullptr, function, "a kernel and a place for the handle");
     return on_target(function, target, [&](const auto& of, auto zero) -> int {
       using T = decltype(zero);
@@ -165,7 +151,7 @@ using namespace ribbit::capi;
 
 int ribbit_kernel_option(int64_t index, ribbit_option_info* out) {
   constexpr const char* kName = "ribbit_kernel_option";
-  return guarded([&]() -> int {
+  return guarded(kName, [&]() -> int {
     const auto& table = option_table();
     needs(out != nullptr && index >= 0 && index < static_cast<int64_t>(table.size()), kName,
           "an index within the table, and a place for the row");
@@ -211,10 +197,10 @@ int ribbit_chains_start(ribbit_chains* chains, const void* position,
       held.target.start(run.seed, run.chain_ids.data(), held.chains->chains(), own.data());
     }
     InterruptPoll poll(interrupt);
-    if (poll.stop()) return interrupted();
+    if (poll.stop()) return kInterrupted;
     const T* from = position == nullptr ? own.data() : static_cast<const T*>(position);
     held.started = held.chains->start(from, &poll);
-    return held.started ? int{RIBBIT_OK} : interrupted();
+    return held.started ? int{RIBBIT_OK} : kInterrupted;
   });
 }
 
@@ -230,8 +216,8 @@ int ribbit_chains_advance(ribbit_chains* chains, int64_t most, double seconds, v
     *count = 0;
     InterruptPoll poll(interrupt);
     // A short call may end before the core asks.
-    if (poll.stop()) return interrupted();
-    if (!held.chains->advance(held.block, most, seconds, &poll)) return interrupted();
+    if (poll.stop()) return kInterrupted;
+    if (!held.chains->advance(held.block, most, seconds, &poll)) return kInterrupted;
     const std::int64_t dim = held.chains->full_dim(), rows = held.draws();
     const std::int64_t all = draws == nullptr ? 0 : held.chains->chains();
     for (std::int64_t c = 0; c < all; ++c) {
@@ -285,7 +271,7 @@ int ribbit_chains_position(const ribbit_chains* chains, void* out) {
     using T = std::decay_t<decltype(*held.block.position())>;
     needs(out != nullptr, kName, "a place for the positions");
     check_started(kName, held);
-    return held.chains->position(static_cast<T*>(out), nullptr) ? int{RIBBIT_OK} : interrupted();
+    return held.chains->position(static_cast<T*>(out), nullptr) ? int{RIBBIT_OK} : kInterrupted;
   });
 }
 

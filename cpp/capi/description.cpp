@@ -107,17 +107,17 @@ using namespace ribbit;
 using namespace ribbit::capi;
 
 int ribbit_network_create_json(const char* json, ribbit_network** out) {
-  return guarded([&] {
-    needs(json != nullptr, "ribbit_network_create_json", "a description, got NULL");
-    const std::vector<ribbit_layer> layers = layers_of(Json::parse(json).at("tables"));
-    return ribbit_network_create(layers.data(), static_cast<std::int64_t>(layers.size()),
-                                 sizeof(ribbit_layer), out);
+  constexpr const char* kFunction = "ribbit_network_create_json";
+  return guarded(kFunction, [&] {
+    needs(json != nullptr && out != nullptr, kFunction, "a description and a place for the handle");
+    *out = make_network(layers_of(Json::parse(json).at("tables"))).release();
+    return RIBBIT_OK;
   });
 }
 
 int ribbit_target_create_json(const char* json, int dtype, const void* x, const void* y,
                               int64_t rows, ribbit_target** out) {
-  return guarded([&] {
+  return guarded(kName, [&] {
     needs(json != nullptr && out != nullptr, kName, "a description and a place for the handle");
     const Json given = Json::parse(json);
     needs(given.find("learned_scales") == nullptr, kName, "known scales of weights");
@@ -145,10 +145,7 @@ int ribbit_target_create_json(const char* json, int dtype, const void* x, const 
 
     const Units units = units_of(given);
 
-    ribbit_network* made = nullptr;
-    int status = ribbit_network_create_json(json, &made);
-    if (status != RIBBIT_OK) return status;
-    const std::unique_ptr<ribbit_network> network(made);
+    const std::unique_ptr<ribbit_network> network = make_network(layers_of(tables));
     return for_dtype(kName, dtype, [&](auto zero) {
       using T = decltype(zero);
       std::vector<T> centre;

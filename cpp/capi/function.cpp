@@ -23,14 +23,14 @@ class FunctionTarget final : public Target<double> {
     needs(subset == nullptr, "ribbit_value_and_grad", "no rows of a function");
     std::vector<double> unwanted, lp(static_cast<std::size_t>(chains));
     if (grad == nullptr) unwanted.resize(static_cast<std::size_t>(chains * dim()));
-    const bool done = finished(density_.evaluate(theta, chains, lp.data(),
-                                                 grad != nullptr ? grad : unwanted.data(), poll));
+    const bool done = succeeded(density_.evaluate(theta, chains, lp.data(),
+                                                  grad != nullptr ? grad : unwanted.data(), poll));
     if (done) one_term(lp.data(), chains, terms);
     return done;
   }
   bool leapfrog(const cpu::Trajectories<double>& all, double* terms,
                 cpu::Poll* poll) const override {
-    if (!finished(density_.leapfrog(all, poll))) return false;
+    if (!succeeded(density_.leapfrog(all, poll))) return false;
     one_term(all.log_likelihood, all.chains, terms);
     return true;
   }
@@ -42,13 +42,6 @@ class FunctionTarget final : public Target<double> {
   TargetFacts facts(bool) const override { return {dim(), 1.0, 0.0, {}}; }
 
  private:
-  static bool finished(const cpu::CallEnd& outcome) {
-    if (outcome.code != 0) {
-      throw FunctionFailed("[ribbit] expected the log density's function to return 0, got " +
-                           std::to_string(outcome.code));
-    }
-    return !outcome.cancelled;
-  }
   static void one_term(const double* lp, std::int64_t chains, double* terms) {
     for (std::int64_t c = 0; c < chains; ++c) {
       terms[2 * c] = lp[c];
@@ -68,7 +61,7 @@ using namespace ribbit::capi;
 int ribbit_target_create_function(ribbit_log_density function, int64_t dim, void* user,
                                   int threadsafe, ribbit_target** out) {
   constexpr const char* kName = "ribbit_target_create_function";
-  return guarded([&] {
+  return guarded(kName, [&] {
     needs(function != nullptr && out != nullptr, kName, "a function and a place for the handle");
     needs(dim >= 1 && dim <= std::int64_t{1} << 34, kName, "dim in 1..2^34");
     *out = new ribbit_target{ribbit_target::Of<double>(

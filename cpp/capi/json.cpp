@@ -15,7 +15,7 @@ namespace ribbit::capi {
 namespace {
 
 [[noreturn]] void refuse_json(const std::string& expected) {
-  throw std::invalid_argument("[ribbit] expected " + expected + " in a description");
+  throw std::invalid_argument("expected " + expected + " in a description");
 }
 
 // Whether all of a text is a finite double in C's notation, whatever the locale.

@@ -53,7 +53,15 @@ std::vector<std::int64_t> columns_of_layer(const ribbit_layer& row) {
 }
 static_assert(static_cast<int>(Column::kCount) == 25);  // one line each
 
-std::unique_ptr<ribbit_network> network_of(const std::vector<ribbit_layer>& layers) {
+constexpr ribbit_layer empty_layer() {
+  ribbit_layer layer{};
+  layer.weight = layer.bias = layer.third = layer.second = -1;
+  return layer;
+}
+
+}  // namespace
+
+std::unique_ptr<ribbit_network> make_network(const std::vector<ribbit_layer>& layers) {
   std::vector<std::int64_t> table;
   std::vector<double> rates;
   for (const ribbit_layer& row : layers) {
@@ -73,14 +81,6 @@ std::unique_ptr<ribbit_network> network_of(const std::vector<ribbit_layer>& laye
   }
   return made;
 }
-
-constexpr ribbit_layer empty_layer() {
-  ribbit_layer layer{};
-  layer.weight = layer.bias = layer.third = layer.second = -1;
-  return layer;
-}
-
-}  // namespace
 
 template <class T>
 void check_finite(const char* function, const char* name, const T* values, std::int64_t rows,
@@ -173,9 +173,10 @@ using namespace ribbit;
 using namespace ribbit::capi;
 
 int ribbit_layer_init(ribbit_layer* layer, size_t layer_size) {
-  return guarded([&] {
-    needs(layer != nullptr && layer_size >= sizeof(ribbit_layer) && layer_size < 65536,
-          "ribbit_layer_init", "a layer and sizeof(ribbit_layer)");
+  constexpr const char* kName = "ribbit_layer_init";
+  return guarded(kName, [&] {
+    needs(layer != nullptr && layer_size >= sizeof(ribbit_layer) && layer_size < 65536, kName,
+          "a layer and sizeof(ribbit_layer)");
     constexpr ribbit_layer empty = empty_layer();
     std::memset(layer, 0, layer_size);
     std::memcpy(layer, &empty, sizeof empty);
@@ -186,7 +187,7 @@ int ribbit_layer_init(ribbit_layer* layer, size_t layer_size) {
 int ribbit_network_create(const ribbit_layer* layers, int64_t count, size_t layer_size,
                           ribbit_network** out) {
   constexpr const char* kName = "ribbit_network_create";
-  return guarded([&] {
+  return guarded(kName, [&] {
     needs(layers != nullptr && out != nullptr && count >= 1 && count < 1 << 24, kName,
           "at least 1 layer and a place for the handle");
     needs(layer_size >= sizeof(ribbit_layer) && layer_size < 65536, kName, "sizeof(ribbit_layer)");
@@ -198,7 +199,7 @@ int ribbit_network_create(const ribbit_layer* layers, int64_t count, size_t laye
             kName, "layers of this version of the library, got newer ones");
       bytes += layer_size;
     }
-    *out = network_of(rows).release();
+    *out = make_network(rows).release();
     return RIBBIT_OK;
   });
 }
@@ -206,7 +207,7 @@ int ribbit_network_create(const ribbit_layer* layers, int64_t count, size_t laye
 int ribbit_network_create_mlp(int64_t inputs, const int64_t* hidden, int64_t num_hidden,
                               int64_t outputs, int activation, ribbit_network** out) {
   constexpr const char* kName = "ribbit_network_create_mlp";
-  return guarded([&] {
+  return guarded(kName, [&] {
     needs(out != nullptr && (hidden != nullptr || num_hidden == 0), kName,
           "hidden widths and a place for the handle");
     needs(num_hidden >= 0 && num_hidden < 1 << 20, kName, "a number of hidden layers");
@@ -237,7 +238,7 @@ int ribbit_network_create_mlp(int64_t inputs, const int64_t* hidden, int64_t num
       }
       in = width;
     }
-    *out = network_of(rows).release();
+    *out = make_network(rows).release();
     return RIBBIT_OK;
   });
 }
@@ -262,7 +263,7 @@ int ribbit_network_apply(const ribbit_network* network, int dtype, const void* t
                          int64_t samples, const void* x, int64_t rows, void* out,
                          const ribbit_interrupt* interrupt) {
   constexpr const char* kName = "ribbit_network_apply";
-  return guarded([&] {
+  return guarded(kName, [&] {
     needs(network != nullptr && theta != nullptr && out != nullptr && samples >= 1, kName,
           "a network, weights, at least 1 sample and a place for outputs");
     return for_dtype(kName, dtype, [&](auto zero) {
@@ -276,7 +277,7 @@ int ribbit_network_apply(const ribbit_network* network, int dtype, const void* t
       InterruptPoll poll(interrupt);
       cpu::Forward<T> forward(network->network, source, inputs, rows, samples, &poll);
       const bool done = forward.run(0, samples, 0, rows, static_cast<T*>(out), nullptr);
-      return done ? RIBBIT_OK : interrupted();
+      return done ? RIBBIT_OK : kInterrupted;
     });
   });
 }

@@ -2,7 +2,9 @@
 // A network of the C interface.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "capi/status.h"
 #include "core/network.h"
@@ -22,6 +24,9 @@ auto for_dtype(const char* function, int dtype, const Body& body) {
         "a dtype RIBBIT_FLOAT32 or RIBBIT_FLOAT64");
   return dtype == RIBBIT_FLOAT32 ? body(0.0F) : body(0.0);
 }
+
+// Throws std::invalid_argument on layers that make no network.
+std::unique_ptr<ribbit_network> make_network(const std::vector<ribbit_layer>& layers);
 
 // Throws unless all of values (rows, columns) is finite.
 template <class T>

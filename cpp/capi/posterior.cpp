@@ -428,7 +428,7 @@ int ribbit_posterior_options_init(ribbit_posterior_options* options, size_t size
 int ribbit_target_create_posterior(const ribbit_network* network,
                                    const ribbit_posterior_options* options, const void* x,
                                    const void* y, int64_t rows, ribbit_target** out) {
-  return guarded([&] {
+  return guarded(kName, [&] {
     needs(network != nullptr && out != nullptr, kName, "a network and a place for the handle");
     const ribbit_posterior_options o = read_options(kName, options, default_options());
     return create_standardized(*network, o, {}, {}, x, y, rows, out);

@@ -40,7 +40,7 @@ int predict(const Target<T>& target, const T* draws, std::int64_t chains, std::i
   if (!cpu::predictive_moments(network.network, source, predictive->kind, predictive->parameters,
                                samples, cpu::Rows<T>(x), rows, {first, sum, squares, extra},
                                &poll)) {
-    return interrupted();
+    return kInterrupted;
   }
   for (std::int64_t i = 0; !units.y_mean.empty() && i < rows * width; ++i) {
     const auto column = static_cast<std::size_t>(i % width);
@@ -74,7 +74,7 @@ using namespace ribbit::capi;
 int ribbit_predict(const ribbit_target* target, const void* draws, int64_t chains,
                    int64_t num_draws, const void* x, int64_t rows, double* mean,
                    double* epistemic_sd, double* aleatoric, const ribbit_interrupt* interrupt) {
-  return guarded([&] {
+  return guarded(kName, [&] {
     needs(draws != nullptr && mean != nullptr, kName, "draws and a place for the mean, got NULL");
     needs(chains >= 1 && num_draws >= 1 && num_draws <= (std::int64_t{1} << 40) / chains, kName,
           "at least 1 chain and 1 draw");

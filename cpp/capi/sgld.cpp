@@ -33,6 +33,7 @@ int run(const Target<T>& target, const ribbit_sgld_options& o, T* position, T* d
         std::int64_t& made) {
   const std::int64_t chains = o.chains, dim = target.dim(), size = chains * dim;
   const ChainIds ids(o.chain_ids, chains);
+  check_distinct(kName, ids, chains);
   InterruptPoll poll(o.interrupt);
 
   // Start.
@@ -41,7 +42,7 @@ int run(const Target<T>& target, const ribbit_sgld_options& o, T* position, T* d
   std::vector<double> terms(static_cast<std::size_t>(2 * chains));
   std::vector<T> grad(moved.size());
   if (!target.value_and_grad(position, chains, nullptr, 0, terms.data(), grad.data(), &poll)) {
-    return interrupted();
+    return kInterrupted;
   }
   check_finite(kName, "the initial log density", terms.data(), chains, 2);
   check_finite(kName, "the initial gradient", grad.data(), chains, dim);
@@ -70,7 +71,7 @@ int run(const Target<T>& target, const ribbit_sgld_options& o, T* position, T* d
     steps.rule = cpu::kRuleLangevin;
     steps.prior = 1.0;
     if (poll.stop() || !target.advance(steps, moved.data(), chains, outcomes.data(), &poll)) {
-      return interrupted();
+      return kInterrupted;
     }
     for (std::int64_t c = 0; c < chains; ++c) {
       const cpu::StochasticOutcome& one = outcomes[static_cast<std::size_t>(c)];
@@ -90,7 +91,7 @@ int run(const Target<T>& target, const ribbit_sgld_options& o, T* position, T* d
     }
     progress.done = made;
     if (o.progress != nullptr && o.progress(&progress, o.user) != 0 && made < total) {
-      return interrupted();
+      return kInterrupted;
     }
   }
   return RIBBIT_OK;
@@ -109,7 +110,7 @@ int ribbit_sgld_options_init(ribbit_sgld_options* options, size_t size) {
 int ribbit_sgld(const ribbit_target* target, const ribbit_sgld_options* options, void* position,
                 void* draws, int64_t* made) {
   std::int64_t steps = 0;
-  const int status = guarded([&] {
+  const int status = guarded(kName, [&] {
     const ribbit_sgld_options o = read_options(kName, options, default_options());
     needs(position != nullptr, kName, "positions, got NULL");
     check_options(o);

@@ -2,6 +2,9 @@
 
 #include "capi/status.h"
 
+#include <cstdio>
+#include <string_view>
+
 #include "cpu/system/dispatch.h"
 
 namespace ribbit::capi {
@@ -12,8 +15,12 @@ thread_local char message[1024] = "";
 
 }  // namespace
 
-int fail(int status, const char* text) noexcept {
-  std::strncpy(message, text, sizeof message - 1);
+int fail(int status, const char* function, const char* text) noexcept {
+  const std::string_view all(text);
+  const std::size_t end = all.find("] ");
+  // Callers know environment variables, but no parts of the core.
+  const bool named = end != all.npos && all.starts_with('[') && !all.starts_with("[RIBBIT_");
+  std::snprintf(message, sizeof message, "[%s] %s", function, text + (named ? end + 2 : 0));
   return status;
 }
 
@@ -40,7 +47,7 @@ int ribbit_abi_version(void) {
 
 const char* ribbit_instruction_set(void) {
   const char* name = nullptr;
-  guarded([&] {
+  guarded("ribbit_instruction_set", [&] {
     name = cpu::instruction_set().name;
     return RIBBIT_OK;
   });
@@ -49,7 +56,7 @@ const char* ribbit_instruction_set(void) {
 
 int ribbit_num_threads(void) {
   int count = 0;
-  guarded([&] {
+  guarded("ribbit_num_threads", [&] {
     count = cpu::num_threads();
     return RIBBIT_OK;
   });
@@ -57,15 +64,16 @@ int ribbit_num_threads(void) {
 }
 
 int ribbit_set_num_threads(int count) {
-  return guarded([&] {
+  return guarded("ribbit_set_num_threads", [&] {
     cpu::set_num_threads(count);
     return RIBBIT_OK;
   });
 }
 
 int ribbit_interrupt_create(ribbit_interrupt** out) {
-  return guarded([&] {
-    needs(out != nullptr, "ribbit_interrupt_create", "a place for the handle, got NULL");
+  constexpr const char* kName = "ribbit_interrupt_create";
+  return guarded(kName, [&] {
+    needs(out != nullptr, kName, "a place for the handle, got NULL");
     *out = new ribbit_interrupt;
     return RIBBIT_OK;
   });

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "chains/chains.h"
 #include "cpu/system/threads.h"
 #include "include/ribbit/ribbit.h"
 
@@ -19,37 +20,35 @@ static_assert(std::atomic<bool>::is_always_lock_free);  // set from signal handl
 
 namespace ribbit::capi {
 
-// A log density of the caller's returned another code than 0.
-struct FunctionFailed : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
 // Steps left the numbers.
 struct NotFinite : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-int fail(int status, const char* message) noexcept;
+// Writes "[function] text" as this thread's message and returns the status. A name of a part of the
+// core that begins the text is left out.
+int fail(int status, const char* function, const char* text) noexcept;
 
-// Runs body(), which returns a status or throws.
+// Runs the body() of a function of the interface, which returns a status or throws.
 template <class Body>
-int guarded(const Body& body) noexcept {
+int guarded(const char* function, const Body& body) noexcept {
   try {
-    return body();
+    const int status = body();
+    return status == RIBBIT_INTERRUPTED ? fail(status, function, "interrupted") : status;
   } catch (const std::invalid_argument& error) {
-    return fail(RIBBIT_ERROR_ARGUMENT, error.what());
+    return fail(RIBBIT_ERROR_ARGUMENT, function, error.what());
   } catch (const FunctionFailed& error) {
-    return fail(RIBBIT_ERROR_FUNCTION, error.what());
+    return fail(RIBBIT_ERROR_FUNCTION, function, error.what());
   } catch (const NotFinite& error) {
-    return fail(RIBBIT_ERROR_NOT_FINITE, error.what());
+    return fail(RIBBIT_ERROR_NOT_FINITE, function, error.what());
   } catch (const std::bad_alloc& error) {
-    return fail(RIBBIT_ERROR_MEMORY, error.what());
+    return fail(RIBBIT_ERROR_MEMORY, function, error.what());
   } catch (const std::length_error&) {
-    return fail(RIBBIT_ERROR_MEMORY, "[ribbit] expected arrays that fit into memory");
+    return fail(RIBBIT_ERROR_MEMORY, function, "expected arrays that fit into memory");
   } catch (const std::exception& error) {
-    return fail(RIBBIT_ERROR_INTERNAL, error.what());
+    return fail(RIBBIT_ERROR_INTERNAL, function, error.what());
   } catch (...) {
-    return fail(RIBBIT_ERROR_INTERNAL, "[ribbit] expected no such exception");
+    return fail(RIBBIT_ERROR_INTERNAL, function, "expected no such exception");
   }
 }
 
@@ -59,9 +58,7 @@ inline void needs(bool good, const char* function, const char* expected) {
   if (!good) refuse(function, expected);
 }
 
-inline int interrupted() {
-  return fail(RIBBIT_INTERRUPTED, "[ribbit] interrupted");
-}
+constexpr int kInterrupted = RIBBIT_INTERRUPTED;
 
 class InterruptPoll final : public cpu::Poll {
  public:
@@ -93,7 +90,7 @@ Options read_options(const char* function, const Options* given, const Options& 
 // The other way: what an init function writes.
 template <class Options>
 int init_options(const char* function, Options* out, std::size_t size, const Options& defaults) {
-  return guarded([&] {
+  return guarded(function, [&] {
     needs(out != nullptr && size >= sizeof(std::size_t) && size < 65536, function,
           "a struct and its size");
     std::memset(out, 0, size);

@@ -2,6 +2,7 @@
 
 #include "capi/target.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -16,6 +17,14 @@ ChainIds::ChainIds(const std::uint32_t* given, std::int64_t chains) : ids_(given
 
 void check_chains(const char* function, std::int64_t chains) {
   needs(chains >= 1 && chains <= std::int64_t{1} << 32, function, "at least 1 chain");
+}
+
+void check_distinct(const char* function, const ChainIds& ids, std::int64_t chains) {
+  std::vector<std::uint32_t> sorted(ids.data(), ids.data() + chains);
+  std::sort(sorted.begin(), sorted.end());
+  const auto found = std::adjacent_find(sorted.begin(), sorted.end());
+  if (found == sorted.end()) return;
+  refuse(function, "distinct chain ids, got " + std::to_string(*found) + " twice");
 }
 
 template <class T>
@@ -51,7 +60,7 @@ int ribbit_target_dtype(const ribbit_target* target) {
 int ribbit_target_start(const ribbit_target* target, uint64_t seed, const uint32_t* chain_ids,
                         int64_t chains, void* position) {
   constexpr const char* kName = "ribbit_target_start";
-  return guarded([&] {
+  return guarded(kName, [&] {
     check_chains(kName, chains);
     needs(position != nullptr, kName, "a place for the positions, got NULL");
     const ChainIds ids(chain_ids, chains);
@@ -66,7 +75,7 @@ int ribbit_value_and_grad(const ribbit_target* target, const void* theta, int64_
                           const int64_t* subset, int64_t subset_rows, double* terms, void* grad,
                           const ribbit_interrupt* interrupt) {
   constexpr const char* kName = "ribbit_value_and_grad";
-  return guarded([&] {
+  return guarded(kName, [&] {
     check_chains(kName, chains);
     needs(theta != nullptr && terms != nullptr, kName, "theta and a place for the terms, got NULL");
     needs(subset == nullptr || subset_rows >= 1, kName, "at least 1 row of a subset");
@@ -75,7 +84,7 @@ int ribbit_value_and_grad(const ribbit_target* target, const void* theta, int64_
       InterruptPoll poll(interrupt);
       const bool done = of.value_and_grad(static_cast<const T*>(theta), chains, subset, subset_rows,
                                           terms, static_cast<T*>(grad), &poll);
-      return done ? RIBBIT_OK : interrupted();
+      return done ? RIBBIT_OK : kInterrupted;
     });
   });
 }
@@ -84,7 +93,7 @@ int ribbit_leapfrog(const ribbit_target* target, int64_t chains, void* position,
                     void* grad, const void* inverse_mass, const double* step_size,
                     const int64_t* num_steps, double* terms, const ribbit_interrupt* interrupt) {
   constexpr const char* kName = "ribbit_leapfrog";
-  return guarded([&] {
+  return guarded(kName, [&] {
     check_chains(kName, chains);
     needs(position != nullptr && momentum != nullptr && grad != nullptr && step_size != nullptr &&
               num_steps != nullptr && terms != nullptr,
@@ -114,7 +123,7 @@ int ribbit_leapfrog(const ribbit_target* target, int64_t chains, void* position,
                                      parts.data() + chains,
                                      made.data()};
       InterruptPoll poll(interrupt);
-      return of.leapfrog(all, terms, &poll) ? RIBBIT_OK : interrupted();
+      return of.leapfrog(all, terms, &poll) ? RIBBIT_OK : kInterrupted;
     });
   });
 }

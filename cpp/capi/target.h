@@ -84,6 +84,9 @@ class ChainIds {
 // Throws unless there are 1..2^32 chains.
 void check_chains(const char* function, std::int64_t chains);
 
+// Throws if two chains have the same id.
+void check_distinct(const char* function, const ChainIds& ids, std::int64_t chains);
+
 // The chains and the steps of a run, of any sampler's options.
 template <class Options>
 void check_run(const char* function, const Options& o, const char* expected) {

@@ -226,7 +226,9 @@ def call(name: str, *arguments: Any) -> None:
     """Call ``ribbit_<name>``; arrays stand for their addresses."""
     status = getattr(LIB, f"ribbit_{name}")(*(_given(a) for a in arguments))
     if status != 0:
-        raise CError(status)
+        error = CError(status)
+        assert str(error).startswith(f"[ribbit_{name}] "), error
+        raise error
 
 
 def _given(argument: Any) -> Any:

@@ -2,16 +2,20 @@
  * Ribbit for C: posteriors of networks, gradients, chains of HMC and NUTS, SGLD, predictions.
  *
  * The interface is C11 and needs no Python. Every function that can fail returns a status:
- * RIBBIT_OK or an error. ribbit_last_error() has the text of the last error on the same thread. No
+ * RIBBIT_OK or an error. ribbit_last_error() has the text of the last error on the same thread,
+ * which begins with the name of the function: "[ribbit_sgld] expected batch_rows >= 1". No
  * exception leaves the library. Arrays belong to the caller. They are in C order and have the dtype
  * of the target or of the call. Functions ..._create... make handles, and ..._free frees them (NULL
  * is fine). Functions that take a const handle may run on several threads at once, except those of
  * chains.
  *
  * Draws have the bits of Ribbit for Python for the same seed, chain id, step, target, options,
- * dtype and instruction set, on any number of threads. Shapes use these letters: C chains, P
- * parameters, N rows, D inputs, K outputs, J columns of y. chain_ids is (C,), or NULL for 0, 1, ..,
- * C - 1. interrupt may be NULL.
+ * dtype and instruction set, on any number of threads. A log density in Python may round
+ * differently from the same formula in C.
+ *
+ * Shapes use these letters: C chains, P parameters, N rows, D inputs, K outputs, J columns of y.
+ * chain_ids is (C,), or NULL for 0, 1, .., C - 1. The ids of a run are distinct. interrupt may be
+ * NULL.
  *
  * Structs of options begin with their size. Fill them with ..._init(&options, sizeof options) and
  * set the members that differ from their defaults. New members only come at the end. */
@@ -294,7 +298,10 @@ RIBBIT_API int ribbit_leapfrog(const ribbit_target* target, int64_t chains, void
 /** @defgroup samplers Samplers
  * @{ */
 
-/** One option of a kernel: a text or numbers. An option that you do not give has its default. */
+/** One option of a kernel: a text or numbers. Give each option once. An option that you do not give
+ * has its default. The text "None" is Python's None: the default, but ones for inverse_mass_matrix
+ * of "nuts". Texts are matched exactly, so "none" and "" are refused, and so is NULL without
+ * numbers. */
 typedef struct ribbit_option {
   const char* name;      /**< such as "step_size" */
   const char* text;      /**< such as "auto"; NULL if the option has numbers */
@@ -320,7 +327,7 @@ typedef struct ribbit_run_options {
   size_t size;               /**< size of the struct */
   uint64_t seed;             /**< seed of all random numbers; default 0 */
   int64_t chains;            /**< number of chains C; default 1 */
-  const uint32_t* chain_ids; /**< (C,) ids, copied; NULL: 0, 1, .., C - 1 */
+  const uint32_t* chain_ids; /**< (C,) distinct ids, copied; NULL: 0, 1, .., C - 1 */
   int64_t warmup;            /**< transitions before the first draw; default 500 */
   int64_t thin;              /**< transitions per draw; default 1 */
   int32_t save_warmup;       /**< 1: each transition of warmup gives a draw too; default 0 */
@@ -364,7 +371,8 @@ RIBBIT_API int ribbit_chains_advance(ribbit_chains* chains, int64_t most, double
                                      void* draws, int64_t stride, int64_t* count,
                                      const ribbit_interrupt* interrupt);
 /** Writes a statistic of the draws of the last ribbit_chains_advance(): the first `count` numbers
- * of each row of out (C, stride), with stride >= count. ribbit_statistic_info has their type. */
+ * of each row of out (C, stride), with stride >= count. ribbit_chains_statistic_info() has their
+ * type. */
 RIBBIT_API int ribbit_chains_statistic(const ribbit_chains* chains, const char* name, void* out,
                                        int64_t stride);
 /** A row of the table of statistics. */
@@ -379,16 +387,17 @@ RIBBIT_API int ribbit_chains_statistic_info(const ribbit_chains* chains, int64_t
 /** Writes the positions (C, P) of the chains. */
 RIBBIT_API int ribbit_chains_position(const ribbit_chains* chains, void* out);
 
-/** Counts of a run. Means and sums are over all chains since they were made or loaded. */
+/** Counts of a run. Means and sums are over all transitions of all chains since they were made or
+ * loaded, warmup included. ribbit_chains_statistic() has the statistics of draws alone. */
 typedef struct ribbit_summary {
   size_t size;            /**< size of the struct */
   int64_t chains;         /**< number of chains C */
   int64_t step;           /**< transitions of each chain, warmup included */
   int32_t warming_up;     /**< 1: the next transition belongs to warmup */
   int32_t reserved;       /**< 0 */
-  int64_t divergences;    /**< number of diverging transitions */
-  int64_t gradients;      /**< number of gradients */
-  double acceptance_rate; /**< mean acceptance rate; 0 before the first transition */
+  int64_t divergences;    /**< diverging transitions, warmup included */
+  int64_t gradients;      /**< gradients, warmup included */
+  double acceptance_rate; /**< mean, warmup included; 0 before the first transition */
   double step_size;       /**< mean step size of the next transition; 0 before the start */
 } ribbit_summary;
 /** Fills a struct whose size is set. */
@@ -414,7 +423,7 @@ typedef struct ribbit_sgld_options {
   size_t size;               /**< size of the struct */
   uint64_t seed;             /**< seed of all random numbers */
   int64_t chains;            /**< number of chains C; default 1 */
-  const uint32_t* chain_ids; /**< (C,) or NULL */
+  const uint32_t* chain_ids; /**< (C,) distinct ids or NULL */
   uint64_t first_step;       /**< steps of the chains before this call */
   int64_t warmup;            /**< steps before the first draw; default 0 */
   int64_t draws;             /**< draws of each chain */

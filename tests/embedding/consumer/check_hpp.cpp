@@ -77,7 +77,7 @@ int main() {
   interrupt.set();
   const std::string before = rest.save();
   CHECK(thrown<ribbit::Error>([&] { rest.advance(10, 1.0, &interrupt); }) ==
-        "[ribbit] interrupted");
+        "[ribbit_chains_advance] interrupted");
   CHECK(rest.save() == before);
   interrupt.clear();
   auto loaded = Chains::load(target, "hmc", before, options);
