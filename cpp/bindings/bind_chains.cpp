@@ -42,11 +42,12 @@ class ChainsOf {
     if (bytes.is_none()) {
       native_ = make_chains<T>(density.native(), kernel, std::move(run), std::move(fingerprint));
     } else {
-      native_ = load_chains<T>(density.native(), kernel, std::move(run), std::move(fingerprint),
-                               bytes.cast<std::string_view>());
-    }
-    if (native_->stale()) {
-      call(nullptr, [&](cpu::Poll* poll) { return native_->refresh(poll); });
+      const auto given = bytes.cast<std::string_view>();
+      call(nullptr, [&](cpu::Poll*) {
+        native_ =
+            load_chains<T>(density.native(), kernel, std::move(run), std::move(fingerprint), given);
+        return true;
+      });
     }
     constexpr std::int64_t kBytes = 1 << 22, kMost = 4096;  // the positions stay in a cache
     const std::int64_t each =

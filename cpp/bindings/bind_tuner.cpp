@@ -82,12 +82,22 @@ class Tuner {
     native_.fields(to);
     return to.fields;
   }
-  void load(const py::dict& fields, std::uint64_t step, bool same_mass) {
+  // inverse_mass: (P,), (C, P), or None for ones.
+  void load(const py::dict& fields, std::uint64_t step, const py::object& inverse_mass) {
     HamiltonianTuner loaded = native_;
     FromDict from{fields};
     loaded.fields(from);
     loaded.check_fields();
-    loaded.adopt(step, same_mass);
+    std::vector<double> mass;
+    bool own = false;
+    if (!inverse_mass.is_none()) {
+      const auto array =
+          py::array_t<double, py::array::c_style | py::array::forcecast>::ensure(inverse_mass);
+      if (!array) throw py::error_already_set();
+      mass.assign(array.data(), array.data() + array.size());
+      own = array.ndim() == 2;
+    }
+    loaded.adopt(step, mass, own);
     native_ = std::move(loaded);
   }
 
@@ -146,7 +156,7 @@ void bind_tuner(py::module_& module) {
           py::arg("done"))
       .def("end_warmup", &Tuner::end_warmup)
       .def("fields", &Tuner::fields)
-      .def("load", &Tuner::load, py::arg("fields"), py::arg("step"), py::arg("same_mass"));
+      .def("load", &Tuner::load, py::arg("fields"), py::arg("step"), py::arg("inverse_mass"));
 }
 
 }  // namespace ribbit::bindings

@@ -136,7 +136,6 @@ int create(const char* function, const ribbit_target* target, const char* kernel
             "chains of this target, got chains of a posterior whose last layer is integrated out");
       const Kernel resolved = resolve(kernel, given, of.facts(integrated));
       auto made = of.chains(resolved, run_of(function, run), bytes ? &*bytes : nullptr, integrated);
-      if (made->stale()) made->refresh(nullptr);
       *out = new ribbit_chains{std::make_unique<Held<T>>(of, std::move(made), bytes.has_value())};
       return RIBBIT_OK;
     });

@@ -34,7 +34,7 @@ using Fingerprint = std::vector<std::pair<std::string, std::string>>;
 // A C function returned `code` instead of 0.
 struct FunctionFailed : std::runtime_error {
   explicit FunctionFailed(int number)
-      : std::runtime_error("expected the function to return 0, got " + std::to_string(number)),
+      : std::runtime_error("expected your log density to return 0, got " + std::to_string(number)),
         code(number) {}
   int code;
 };
@@ -61,10 +61,6 @@ class Chains {
   // Evaluates position (chains, full_dim()) and finds the first step sizes. The weights of an
   // integrated layer are not read. False when cancelled.
   virtual bool start(const T* position, cpu::Poll* poll) = 0;
-  // Evaluates the density of loaded chains again. stale(): fingerprints do not show that the bytes
-  // have the log density of this target. False when cancelled.
-  virtual bool refresh(cpu::Poll* poll) = 0;
-  virtual bool stale() const = 0;
   // Makes transitions until the block has `most` rows or is full, warmup ends, or the time is over.
   // A row is a draw or a transition of warmup. False when cancelled: then nothing has changed.
   virtual bool advance(Block<T>& block, std::int64_t most, double seconds, cpu::Poll* poll) = 0;
@@ -94,7 +90,8 @@ template <class T, class D>
 std::unique_ptr<Chains<T>> make_chains(const D& density, const Kernel& kernel, Run run,
                                        Fingerprint fingerprint);
 // Creates chains from the bytes of save(). The bytes give the seed, the ids, the warmup and its
-// results. The kernel gives the options, and the run gives the thinning.
+// results. The kernel gives the options, and the run gives the thinning. Evaluates the density
+// unless fingerprints show that the bytes are of this target.
 template <class T, class D>
 std::unique_ptr<Chains<T>> load_chains(const D& density, const Kernel& kernel, Run run,
                                        Fingerprint fingerprint, std::string_view bytes);

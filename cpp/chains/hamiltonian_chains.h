@@ -13,6 +13,10 @@
 
 namespace ribbit {
 
+// Whether loaded chains are of a target, by fingerprints: yes; they have other parts, because the
+// bytes come from another language; or one of the two is unknown.
+enum class Match { kSame, kOtherParts, kUnknown };
+
 // D: the density. K: Hmc or Nuts.
 template <class T, class D, class K>
 class HamiltonianChains final : public Chains<T> {
@@ -20,15 +24,10 @@ class HamiltonianChains final : public Chains<T> {
   static constexpr bool kTrees = std::is_same_v<K, Nuts>;
 
   HamiltonianChains(const D& density, const K& kernel, Run run, Fingerprint fingerprint);
-  // What fingerprints say of loaded chains: they have the log density of this target; they come
-  // from another language, whose fingerprints have other parts; or one of the two is unknown.
-  enum class Match { kSame, kOtherParts, kUnknown };
   // Takes the fields of save(), except the fields of the run.
   void read(const FieldReader& reader, Match match);
 
   bool start(const T* position, cpu::Poll* poll) override;
-  bool refresh(cpu::Poll* poll) override;
-  bool stale() const override { return match_ != Match::kSame; }
   bool advance(Block<T>& block, std::int64_t most, double seconds, cpu::Poll* poll) override;
   std::string save() const override;
   Summary summary() const override;
@@ -59,7 +58,7 @@ class HamiltonianChains final : public Chains<T> {
   void check_kernel() const;
   void check_finite(const char* name, const std::vector<T>& values) const;
   bool evaluate_all(State& state, cpu::Poll* poll) const;
-  void check_same_density(const std::vector<double>& terms) const;
+  void check_same_density(const State& before, const State& now) const;
   std::vector<std::int64_t> kept_transitions(const Block<T>& block, std::int64_t most) const;
 
   // Each of these returns false when cancelled.
@@ -74,7 +73,6 @@ class HamiltonianChains final : public Chains<T> {
   const std::int64_t weights_;  // of the layer that is integrated out
   const std::vector<Statistic> columns_;
   State state_;
-  Match match_ = Match::kSame;
   Totals totals_;
 };
 

@@ -11,7 +11,6 @@ namespace ribbit {
 namespace {
 
 // Compares fingerprints. Throws and names the first part that differs.
-template <class Match>
 Match compare(const Fingerprint& now, const std::string& before) {
   if (now.empty() || before.empty()) return Match::kUnknown;
   std::size_t common = 0;
@@ -30,20 +29,17 @@ Match compare(const Fingerprint& now, const std::string& before) {
 
 template <class T, class D>
 auto make(const D& density, const Kernel& kernel, Run run, Fingerprint fingerprint,
-          const FieldReader* reader) {
+          const FieldReader* reader, bool in_core = true) {
   return std::visit(
       [&](const auto& options) -> std::unique_ptr<Chains<T>> {
         using K = std::decay_t<decltype(options)>;
         auto chains = std::make_unique<HamiltonianChains<T, D, K>>(density, options, std::move(run),
                                                                    std::move(fingerprint));
         if (reader != nullptr) {
-          using Match = typename HamiltonianChains<T, D, K>::Match;
-          std::string target, instruction_set;
+          std::string target;
           (*reader)("target", target);
-          (*reader)("instruction set", instruction_set);
-          const Match match = compare<Match>(chains->fingerprint(), target);
-          // Chains that moved in Python have no instruction set, and other terms.
-          chains->read(*reader, instruction_set.empty() ? Match::kUnknown : match);
+          const Match match = compare(chains->fingerprint(), target);
+          chains->read(*reader, match == Match::kSame && !in_core ? Match::kUnknown : match);
         }
         return chains;
       },
@@ -89,7 +85,9 @@ std::unique_ptr<Chains<T>> load_chains(const D& density, const Kernel& kernel, R
         "the chains ran with the instruction set " + instruction_set + ", this process uses " +
         now + ". Set RIBBIT_ISA=" + instruction_set + " to continue them with the same rounding");
   }
-  return make<T>(density, kernel, std::move(run), std::move(fingerprint), &reader);
+  // Chains that moved in Python have no instruction set, and terms of their own.
+  const bool in_core = !instruction_set.empty();
+  return make<T>(density, kernel, std::move(run), std::move(fingerprint), &reader, in_core);
 }
 
 #define RIBBIT_INSTANTIATE(T, D)                                                                 \

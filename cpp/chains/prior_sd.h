@@ -1,6 +1,7 @@
 #pragma once
 // Standard deviations of priors. Default lengths and masses of chains use them.
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/prior_hd.h"
@@ -33,8 +34,10 @@ inline double prior_sd(PriorKind kind, double a, double b, double c) {
       return (a > 2.0 ? std::sqrt(a / (a - 2.0)) : 1.0) * b;
     case PriorKind::kLogistic:
       return kPi / std::sqrt(3.0) * a;
-    case PriorKind::kScaleMixture:
-      return std::sqrt(a * b * b + (1.0 - a) * c * c);
+    case PriorKind::kScaleMixture: {
+      const double most = std::max(b, c), first = b / most, second = c / most;
+      return most * std::sqrt(a * first * first + (1.0 - a) * second * second);
+    }
     // The last kinds are priors of a scale, and the parameter is its log.
     case PriorKind::kGammaPrecision:
       return 0.5 * std::sqrt(trigamma(a));

@@ -156,12 +156,29 @@ void HamiltonianTuner::begin(const std::vector<double>& first, bool renewed) {
   for (std::size_t c = 0; c < chains(); ++c) count_steps(c);
 }
 
-void HamiltonianTuner::adopt(std::uint64_t step, bool same_mass) {
-  if (finds_step() && !adapts_mass() && !same_mass) {
+// True if the mass of a state is the one of the options, as far as their dtypes say.
+bool HamiltonianTuner::has_mass(const std::vector<double>& inverse_mass) const {
+  const std::vector<double>& mine = options_.inverse_mass;
+  const std::size_t size = std::max(mine.size(), inverse_mass.size());
+  const auto at = [](const std::vector<double>& mass, std::size_t i) {
+    return mass.empty() ? 1.0 : mass[i % mass.size()];
+  };
+  constexpr double kFloat = 1e-6;
+  for (std::size_t i = 0; i < size; ++i) {
+    if (!(std::fabs(at(inverse_mass, i) - at(mine, i)) <= kFloat * at(mine, i))) return false;
+  }
+  return true;
+}
+
+void HamiltonianTuner::adopt(std::uint64_t step, const std::vector<double>& inverse_mass,
+                             bool own) {
+  // In warmup the step sizes still follow the mass.
+  if (step >= warmup_ && finds_step() && !adapts_mass() && !has_mass(inverse_mass)) {
+    const char* how = own ? "Give inverse_mass_matrix='adapt' to keep it"
+                          : "Give that one (the default may be 'prior')";
     throw std::invalid_argument(
-        "the step sizes of the chains belong to another inverse_mass_matrix: give that one "
-        "('adapt' "
-        "keeps what warmup has found), or give a step_size too");
+        std::string("the step sizes of the chains were found with another inverse mass matrix. ") +
+        how + ", or give a step_size for the new one");
   }
   if (!finds_step()) {
     step_size = given();

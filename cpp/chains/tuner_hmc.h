@@ -80,10 +80,10 @@ class HamiltonianTuner {
   // The step at which trajectories reach their full length.
   std::uint64_t brief_until() const;
   void end_warmup() { dual = {}; }  // the step sizes stay
-  // Applies the options after fields() has read a state at `step`. same_mass: the state's inverse
-  // mass is the one of the options. Throws std::invalid_argument if step sizes that warmup found
-  // would be used with another mass.
-  void adopt(std::uint64_t step, bool same_mass);
+  // Applies the options after fields() has read a state at `step` with an inverse mass, empty for
+  // ones; own: (chains, dim), else (dim,). Throws std::invalid_argument if step sizes that warmup
+  // has found would be used with another mass.
+  void adopt(std::uint64_t step, const std::vector<double>& inverse_mass, bool own);
 
   template <class A>
   void fields(A& a) {
@@ -98,6 +98,7 @@ class HamiltonianTuner {
 
  private:
   void check_step_size() const;
+  bool has_mass(const std::vector<double>& inverse_mass) const;
   void count_steps(std::size_t chain);
   std::vector<double> given() const;
 

@@ -241,6 +241,13 @@ void check_refused() {
   };
   load(fixed_hmc(), {{"data", "a"}, {"prior", "b"}});
   refused("another prior", [&] { load(fixed_hmc(), {{"data", "a"}, {"prior", "c"}}); });
+  // Fingerprints with other parts: the log density decides.
+  load(fixed_hmc(), {{"rows", "a"}});
+  load(fixed_hmc(), {{"data", "a"}});
+  const Regression<float> fewer(39, 4);
+  refused("chain 0 had the log density",
+          [&] { load_chains<float>(fewer.density, fixed_hmc(), Run{}, {{"rows", "a"}}, bytes); });
+  load_chains<float>(fewer.density, fixed_hmc(), Run{}, {}, bytes);  // it may be any target
   refused("expected chains of kernel 'nuts', got 'hmc'", [&] { load(nuts_of(true), {}); });
   const Regression<double> twice(40, 4);
   refused("chains of float64, got chains of float32",
@@ -269,6 +276,19 @@ void check_new_options() {
   CHECK(!again->warming_up());
   CHECK(again->advance(block, 64, 1e9, nullptr));
   CHECK(again->summary().acceptance_rate[0] > 0.1);
+
+  // After warmup a step size that was found needs its mass.
+  const auto whole = make_chains<float>(problem.density, adapting, run, {});
+  CHECK(whole->start(numbers<float>(2 * dim, 0.4).data(), nullptr));
+  while (whole->warming_up()) CHECK(whole->advance(block, 64, 1e9, nullptr));
+  const auto load = [&](const Hmc& hmc) {
+    load_chains<float>(problem.density, hmc, Run{}, {}, whole->save());
+  };
+  load(adapting);
+  load(other);
+  Hmc ones = adapting;
+  ones.mass = MassRule::kGiven;
+  refused("another inverse mass matrix", [&] { load(ones); });
 }
 
 }  // namespace

@@ -336,7 +336,7 @@ class Tuner:
         self,
         fields: dict[str, typing.Any],
         step: typing.SupportsInt | typing.SupportsIndex,
-        same_mass: bool,
+        inverse_mass: typing.Any,
     ) -> None: ...
     def observe(
         self, step: typing.SupportsInt | typing.SupportsIndex, acceptance: typing.Any

@@ -409,7 +409,7 @@ class Chains:
         seed: checks.Seed = 0,
         warmup: int | None = None,
     ) -> None:
-        density = self._on(sampler, None)
+        density = self._on("Chains", sampler, None)
         call = SimpleNamespace(init=init, chains=chains, warmup=warmup, density=density)
         call.seed = checks.seed("Chains", seed)
         call.executor, call.progress, call.max_seconds = None, False, None
@@ -436,24 +436,31 @@ class Chains:
         TypeError, ValueError
             If the bytes hold no chains of this sampler and target.
         """
-        if not isinstance(data, bytes):
-            hint = ": give bytes(draws.state)" if hasattr(data, "state") else ""
-            hint = ": give bytes(state)" if isinstance(data, State) else hint
-            got = f"{checks.summary(data)}{hint}"
-            raise TypeError(f"[Chains.load] data must be bytes, got {got}")
-        state = archive.state_from(data)
+        name = "Chains.load"
+        if not isinstance(data, bytes | bytearray | memoryview):
+            hint = ""
+            if isinstance(data, State):
+                hint = ": give bytes(state)"
+            elif isinstance(getattr(data, "state", None), State):
+                hint = ": give bytes(draws.state)"
+            elif isinstance(data, Chains):
+                hint = ": give chains.save()"
+            raise TypeError(f"[{name}] data must be bytes, got {checks.summary(data)}{hint}")
+        state = archive.state_from(bytes(data))
         found = cls.__new__(cls)
-        density = found._on(sampler, state)
+        density = found._on(name, sampler, state)
         with found._interruptible() as guard:
             start = Start.at(placed(density.xp, state), _ALL)
-            found._chains = sampler._chains("Chains.load", density, start, guard)
+            found._chains = sampler._chains(name, density, start, guard)
         return found
 
-    def _on(self, sampler: Any, state: Any) -> Density:
+    def _on(self, function: str, sampler: Any, state: Any) -> Density:
         """Keep the sampler, and return its density."""
         if isinstance(sampler, type) or not callable(getattr(sampler, "_density_for", None)):
             got = checks.summary(sampler)
-            raise TypeError(f"[Chains] sampler must be a sampler such as HMC(target), got {got}")
+            if isinstance(sampler, type):
+                got = f"the class {sampler.__name__}"
+            raise TypeError(f"[{function}] sampler must be one such as HMC(target), got {got}")
         density: Density = sampler._density_for(state)
         self._sampler, self._density = sampler, density
         self.settings = dict(sampler._settings_on(density))

@@ -172,7 +172,7 @@ class Density:
             raise ShapeError(
                 f"{wrong}: one of the two samplers integrates the last layer out. HMC and NUTS do "
                 "so if no step, length or mass is given and it pays; Posterior(marginalize=) "
-                "decides for all. init=draws.positions[:, -1] starts another run where it ended"
+                f"decides for all. {restart(function)}"
             )
         self.check_target(function, before)
         if dim != self.dim:
@@ -190,12 +190,13 @@ class Density:
                 f"[{function}] expected a state of the same {name}, got one of {before[name]} "
                 f"where {now[name]} computes: rounding would change within one run. RIBBIT_ISA="
                 f"{before[name]} in the environment continues it bit-identically if the processor "
-                "supports it; init=draws.positions[:, -1] starts another run here"
+                f"supports it; {restart(function)}"
             )
         if other:
             got = f"one with another {', '.join(other)}"
-            how = "init=draws.positions[:, -1] starts another run where it ended"
-            raise ValueError(f"[{function}] expected a state of this target, got {got}: {how}")
+            raise ValueError(
+                f"[{function}] expected a state of this target, got {got}: {restart(function)}"
+            )
 
     @property
     def precision_reference(self) -> Any:
@@ -404,6 +405,12 @@ def _stands_for(method: Any) -> bool:
     """Return whether the core can replace a method: its mark `in_core` is the method itself."""
     function = getattr(method, "__func__", method)
     return function is not None and getattr(function, "in_core", None) is function
+
+
+def restart(function: str) -> str:
+    """Return how to start other chains where a state ended."""
+    place = "chains.position" if function.startswith("Chains") else "draws.positions[:, -1]"
+    return f"init={place} starts another run where it ended"
 
 
 def sums_over_rows(function: str, target: Any) -> None:

@@ -16,7 +16,7 @@ from ribbit._arrays import checks, overrides
 from ribbit._arrays.namespace import is_array, namespace, to_host
 from ribbit._arrays.warning import warn
 from ribbit.chains import AnyChains, NativeChains, Start
-from ribbit.density import Density
+from ribbit.density import Density, restart
 from ribbit.errors import DTypeError
 from ribbit.interrupt import InterruptGuard
 from ribbit.protocols import Array
@@ -54,7 +54,9 @@ class Hamiltonian(Sampler):
                         f"got {checks.summary(value)}"
                     )
                 value = to_host(value).copy()
-            if isinstance(value, np.ndarray | np.generic) and value.ndim == 0:
+            # Settings are plain values; an array has a number for each chain or parameter.
+            scalar = isinstance(value, np.ndarray | np.generic) and value.ndim == 0
+            if scalar and value.dtype.kind in "biuf":  # item() of NaT would be None
                 value = value.item()
             options[field.name] = list(value) if isinstance(value, list) else value
         resolved = _core.resolve_options(self._kernel, options, density.facts)
@@ -127,7 +129,7 @@ class Hamiltonian(Sampler):
         if state.kernel != self._kernel:
             raise ValueError(
                 f"[{name}] expected a state of {type(self).__name__}, got one of "
-                f"{state.kernel.upper()}: init=draws.positions[:, -1] starts where it ended"
+                f"{state.kernel.upper()}: {restart(name)}"
             )
         density.check_same(name, state)
         if state.position.dtype != density.dtype:

@@ -209,8 +209,9 @@ class Sampler(ABC):
             that the target integrates out (``marginalize=``) may be left out of P.
         resume : State or Draws, optional
             Continue from there, bit-identically to one longer run, after any warmup steps that are
-            left. Other settings of the sampler are used, but what warmup has found is kept. `seed`
-            and `warmup` are ignored, `chains` and `init` are errors. Returns only the new draws.
+            left. New settings of the sampler are used. Step sizes and masses from warmup are kept,
+            and a step size needs its mass. `seed` and `warmup` are ignored, `chains` and `init`
+            are errors. Returns only the new draws.
         progress : bool or callable, optional
             None shows progress of long runs, True always, False never. A callable gets a dict at
             most five times a second and at the end; :doc:`/guide/long_runs` lists its keys.
@@ -354,9 +355,7 @@ class Sampler(ABC):
         if isinstance(init, type):
             raise TypeError(f"[{name}] expected init as {init.__name__}(...), got the class itself")
         if isinstance(init, Draws):
-            more = (
-                "Chains.load(sampler, bytes(draws.state))" if name == "Chains" else "resume=draws"
-            )
+            more = "sample(resume=draws)" if name == "Chains" else "resume=draws"
             raise TypeError(
                 f"[{name}] expected init as positions, a fit or 'ensemble', got Draws: {more} "
                 "continues a run, init=draws.positions[:, -1] starts another where it ended"

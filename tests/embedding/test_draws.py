@@ -429,7 +429,7 @@ def test_a_function_of_the_caller(threadsafe):
     ours = lib.Handle(
         "target", create, normal, 4, SEED, int(threadsafe)
     )  # an address that is not 0
-    with pytest.raises(CError, match=r"function to return 0, got 3") as failed:
+    with pytest.raises(CError, match=r"log density to return 0, got 3") as failed:
         call("value_and_grad", ours.value, np.full(4, 2e3), 1, None, 0, np.empty(2), None, None)
     assert failed.value.status == 3
     with pytest.raises(CError, match=r"\[ribbit_chains_start\] .* return 0, got 3") as failed:
@@ -499,25 +499,50 @@ def test_python_and_c_continue_bytes_of_each_other(kernel):
     assert np.array_equal(back.advance(5)[0], whole.advance(5)[0])
 
 
+FAN_IN = {
+    "Normal": rb.Normal(1.1, fan_in=True),
+    "Laplace": rb.Laplace(1.1, fan_in=True),
+    "Logistic": rb.Logistic(1.1, fan_in=True),
+    "StudentT": rb.StudentT(5.3, 0.8, fan_in=True),
+    "ScaleMixture": rb.ScaleMixture(0.3, 1.2, 0.4, fan_in=True),
+}
+
+
+@pytest.mark.filterwarnings("ignore::ribbit.errors.RibbitWarning")  # of a short warmup
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("prior", FAN_IN)
+def test_masses_of_the_prior_are_the_same_in_both_languages(prior, dtype, kernel):
+    target = regression(dtype, prior=FAN_IN[prior], marginalize=None)
+    ours, given = lib.posterior(target), {"inverse_mass_matrix": "prior"}
+    here = rb.Chains(KERNELS[kernel](target, **given), chains=2, warmup=3)
+    here.advance(4)
+    there = lib.Chains(ours, kernel, given, saved=here.save(), chains=2)
+    assert np.array_equal(there.sample(2)[0], here.advance(2)[0])
+    back = rb.Chains.load(KERNELS[kernel](target, **given), there.save())
+    assert np.array_equal(back.advance(2)[0], here.advance(2)[0])
+
+
 OTHERS = {
-    "data": ({"scale": 2.0}, "log likelihood"),
-    "prior": ({"prior": rb.Normal(2.0)}, "log prior"),
-    "noise": ({"likelihood": rb.Gaussian(0.4)}, "log likelihood"),
-    "temperature": ({"temperature": 0.5}, "log likelihood"),
+    "data": {"scale": 2.0},
+    "prior": {"prior": rb.Normal(2.0)},
+    "noise": {"likelihood": rb.Gaussian(0.4)},
+    "temperature": {"temperature": 0.5},
 }
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_bytes_of_another_language_and_another_target_are_refused(name):
     """The two languages identify a target by other parts, so values are compared."""
-    options, what = OTHERS[name]
-    options = {"marginalize": None, **options}
-    target, other = regression(marginalize=None), regression(**options)
+    target, other = regression(marginalize=None), regression(marginalize=None, **OTHERS[name])
     given = {"step_size": 0.03, "num_leapfrog_steps": 3}
     start = target.init(SEED, 2)
     here = rb.Chains(rb.HMC(target, **given), start, warmup=0)
     there = lib.Chains(lib.posterior(target), "hmc", given, chains=2, warmup=0).start(start)
-    message = f"belong to a target with another {what}: -?[0-9.]+, here -?[0-9.]+"
+    lib.Chains(lib.posterior(target), "hmc", given, saved=here.save(), chains=2)
+    rb.Chains.load(rb.HMC(target, **given), there.save())
+    number = r"-?[0-9]+\.[0-9]+"
+    message = f"another target: chain 0 had the log density {number}, here it is {number}"
     with pytest.raises(CError, match=message):
         lib.Chains(lib.posterior(other), "hmc", given, saved=here.save(), chains=2)
     with pytest.raises(ValueError, match=message):

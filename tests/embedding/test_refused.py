@@ -421,7 +421,7 @@ def test_a_call_that_fails_changes_nothing():
         first, before = chains.advance(2)[0], chains.save()
         assert np.isfinite(first).all()
         with pytest.raises(
-            CError, match=r"advance\] expected the function to return 0, got 5"
+            CError, match=r"advance\] expected your log density to return 0, got 5"
         ) as e:
             chains.advance(1000)
         assert e.value.status == 3

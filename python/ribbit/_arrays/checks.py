@@ -282,7 +282,8 @@ def unmasked(function: str, name: str, value: object) -> None:
     """Raise a DataError for a masked array with masked values, or a list of such."""
     # By name, because importing numpy.ma costs every program a few milliseconds.
     for one in (value, *(value if isinstance(value, list | tuple) else ())):
-        if type(one).__name__ == "MaskedArray" and np.any(getattr(one, "mask", False)):
+        kind = type(one).__name__
+        if kind in ("MaskedArray", "MaskedConstant") and np.any(getattr(one, "mask", False)):
             raise DataError(f"[{function}] expected {name} without masked values, got some masked")
 
 

@@ -87,7 +87,7 @@ def _processor() -> str:
 
 
 def device_status() -> str:
-    """Return what to mend before kernels can run on a device; "" if they can."""
+    """Return the reason why kernels cannot run on a device; "" if they can."""
     lacks = [] if _driver() else ["no driver"]
     if _cupy() == "not installed":
         return "; ".join([*lacks, "no CuPy"])

@@ -46,8 +46,6 @@ class LockstepChains(PythonChains):
         self._function, self._density, self._kernel = function, density, kernel
         self.seed, self.ids, self.warmup = start.seed, start.ids, start.warmup
         self._thinning, self._counts = start.thinning, start.thinning.period > 1
-        # Whether fingerprints leave open if terms and gradient belong to this density.
-        self._changed = False
         xp, count = density.xp, len(start.ids)
         with naming(function):
             self._tuner = _core.Tuner(kernel, options, density.facts, *start[1:4])
@@ -100,11 +98,13 @@ class LockstepChains(PythonChains):
         q, grad, terms, mass, mean, squares = (
             from_host(xp, fields[name].copy()) if name in fields else None for name in names
         )
+        then, now = state.target, self._density.fingerprint
+        if then is None or now is None or then.keys() != now.keys():
+            how = self._function, q, self.ids, None
+            terms, grad, lp = self._density.evaluate(*how, resumed=True)
+            if then is not None and now is not None:
+                _check_same(self._function, state.terms.sum(axis=1), to_host(lp))
         count = int(fields["window.count"]) if adapts and mean is not None else 0
-        given = self._at.mass
-        same_mass = (mass is None and given is None) or (
-            mass is not None and given is not None and np.array_equal(to_host(mass), to_host(given))
-        )
         before = state.divergences if self._counts else np.zeros_like(state.divergences)
         self._at = self._at._replace(
             step=state.step,
@@ -118,9 +118,7 @@ class LockstepChains(PythonChains):
         tuned = ("step_size", "dual.")
         found = {k: np.array(v) for k, v in fields.items() if k.startswith(tuned)}
         with naming(self._function):
-            self._tuner.load(found, state.step, same_mass)
-        of_state, now = state.target, self._density.fingerprint
-        self._changed = of_state is None or now is None or of_state.keys() != now.keys()
+            self._tuner.load(found, state.step, fields.get("inverse_mass"))
 
     def start(self, position: Array, guard: InterruptGuard | None) -> None:
         """Begin at positions (C, dim) or (C, full_dim)."""
@@ -158,10 +156,6 @@ class LockstepChains(PythonChains):
         positions, rows, begun = list[Array](), list[dict[str, Array]](), self._at
         last: dict[str, Array] = {}  # statistics of the last step, if a block ends between draws
         try:
-            if self._changed:
-                at, how = self._at, (self._function, self._at.position, self.ids, guard)
-                terms, grad, _ = self._density.evaluate(*how, resumed=True)
-                self._at, self._changed = at._replace(terms=terms, grad=grad), False
             begun = self._at
             while len(rows) < most and not guard.requested:
                 last = self._step(guard, positions, rows)
@@ -224,6 +218,21 @@ class LockstepChains(PythonChains):
         if at.window is not None and at.window.count > 1:
             mass = self._density.xp.astype(at.window.variance(), at.position.dtype)
         return at._replace(mass=mass, window=None)
+
+
+def _check_same(
+    function: str, before: npt.NDArray[np.float64], now: npt.NDArray[np.float64]
+) -> None:
+    """Raise unless log densities (C,) of a state from another language are those of this target."""
+    # As in cpp/chains/hamiltonian_chains.cpp, which says why.
+    other = np.abs(now - before) > 1e-4 * np.maximum(1.0, np.abs(before))
+    if other.any():
+        chain = int(np.argmax(other))
+        raise ValueError(
+            f"[{function}] the chains belong to another target: a chain had the log density "
+            f"{before[chain]:.6f}, here it is {now[chain]:.6f}. Use the data and options of the "
+            "first run, or start new chains"
+        )
 
 
 def _stacked(xp: Any, values: list[Array]) -> Array:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = "npt.NDArray[np.float64]"
 
-_BLOCK_ELEMENTS = 1 << 14  # draws in one block of quantities: 128 KiB, which malloc keeps
+_BLOCK_ELEMENTS = (
+    1 << 14
+)  # draws in one block of quantities: larger scratch costs new pages in each call
 _STORED_ELEMENTS = 1 << 22  # of draws on the disk, all of which each block reads
 _ROW_ELEMENTS = 1 << 21  # predictions held at once, draws x rows: 16 MiB
 # Normal quantiles by Wichura (1988), algorithm AS 241, Applied Statistics 37, 477, routine PPND16,

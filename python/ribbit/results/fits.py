@@ -271,7 +271,7 @@ def draws_and_seed(function: str, num_draws: int, seed: checks.Seed) -> tuple[in
 
 
 def network_predictive_of(function: str, predictive: Any) -> Any:
-    """Return what predicts with weights of a fit's network."""
+    """Return the predictive of a fit's network: a Posterior, or the parts of one from a file."""
     overrides.needed(function, predictive, "network_predictive", overrides.PREDICTION)
     network = getattr(predictive, "network_predictive", None)
     if network is None:

@@ -249,7 +249,7 @@ class _OneScale(Prior):
 
     def _spread(self, fan_in: int = 1) -> float:
         """Return the sd."""
-        return self._sd_per_scale * self.scale / self._divisor(fan_in)
+        return self._sd_per_scale * self._table_values(fan_in)[0]
 
 
 @dataclass(frozen=True)
@@ -320,7 +320,7 @@ class StudentT(Prior):
     def _spread(self, fan_in: int = 1) -> float:
         """Return the sd for df > 2, else the scale."""
         factor = math.sqrt(self.df / (self.df - 2.0)) if self.df > 2.0 else 1.0
-        return factor * self.scale / self._divisor(fan_in)
+        return factor * self._table_values(fan_in)[1]
 
     @property
     def sd(self) -> float:
@@ -398,9 +398,10 @@ class ScaleMixture(Prior):
 
     def _spread(self, fan_in: int = 1) -> float:
         """Return the sd of the mixture."""
-        rest = 1.0 - self.weight
-        sd = math.hypot(math.sqrt(self.weight) * self.scale1, math.sqrt(rest) * self.scale2)
-        return sd / self._divisor(fan_in)
+        weight, sd1, sd2 = self._table_values(fan_in)
+        most = max(sd1, sd2)  # whose square may be infinite
+        a, b = sd1 / most, sd2 / most
+        return most * math.sqrt(weight * a * a + (1.0 - weight) * b * b)
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,9 @@ def test_a_step_size_is_not_used_with_another_mass(kind):
     target, run = kind(0.0), {"chains": 2, "progress": False}
     adapted = rb.NUTS(target).sample(5, warmup=40, init=np.zeros(2), **run)
     fixed = rb.NUTS(target, inverse_mass_matrix=None)
-    with pytest.raises(ValueError, match="belong to another inverse_mass_matrix"):
+    with pytest.raises(
+        ValueError, match=r"another inverse mass matrix\. Give inverse_mass_matrix='adapt' to keep"
+    ):
         fixed.sample(5, resume=adapted, progress=False)
     given = rb.NUTS(target, inverse_mass_matrix=None, step_size=0.3)
     more = given.sample(5, resume=adapted, progress=False)
@@ -112,3 +114,43 @@ def test_a_step_size_is_not_used_with_another_mass(kind):
     # Without a mass before, "adapt" finds none after warmup either.
     plain = fixed.sample(5, warmup=40, init=np.zeros(2), **run)
     assert same.sample(5, resume=plain, progress=False).state.inverse_mass_matrix is None
+
+
+@pytest.mark.parametrize("kind", [Normal, in_c])
+def test_the_same_mass_is_accepted(kind):
+    """Ones, numbers and what warmup found; and any mass while warmup still moves the step."""
+    target, run = kind(0.0), {"chains": 1, "init": np.zeros(2), "progress": False}
+    for mass, same in [(None, np.ones(2)), ([1.0, 2.0], [1.0, 2.0 + 1e-9])]:
+        draws = rb.NUTS(target, inverse_mass_matrix=mass).sample(3, warmup=30, **run)
+        rb.NUTS(target, inverse_mass_matrix=same).sample(2, resume=draws, progress=False)
+        other = rb.NUTS(target, inverse_mass_matrix=[1.0, 2.1])
+        with pytest.raises(ValueError, match=r"another inverse mass matrix\. Give that one"):
+            other.sample(2, resume=draws, progress=False)
+    found = rb.NUTS(target).sample(3, warmup=30, **run)
+    own = rb.NUTS(target, inverse_mass_matrix=found.state.inverse_mass_matrix[0])
+    own.sample(2, resume=found, progress=False)
+    chains = rb.Chains(rb.NUTS(target, inverse_mass_matrix=None), np.zeros(2), warmup=30)
+    chains.advance(5)
+    rb.Chains.load(other, chains.save()).advance(30)
+
+
+def test_a_copy_of_loaded_chains_has_the_density_of_their_target():
+    first, second = Normal(1000.0), Normal(0.0, {"version": "2"})
+    before = rb.Chains(rb.HMC(first, **STEPS), np.zeros((2, 2)), warmup=0)
+    before.advance(3)
+    copied = rb.Chains.load(rb.HMC(second, **STEPS), before.save()).copy()
+    stats = copied.advance(100)[1]
+    assert stats["accepted"].mean() > 0.9
+    assert np.abs(stats["lp"]).max() < 100
+
+
+def test_a_state_with_another_fingerprint_is_compared_by_value():
+    states = (
+        Normal(1000.0, {"code": "1"}),
+        Normal(0.0, {"version": "2"}),
+        Normal(0.0, {"file": "3"}),
+    )
+    first, second, third = (rb.HMC(one, **STEPS) for one in states)
+    with pytest.raises(ValueError, match=r"had the log density 9[0-9.]+, here it is -[0-9.]+"):
+        second.sample(3, resume=first.sample(5, **CALL), progress=False)
+    third.sample(3, resume=second.sample(5, **CALL), progress=False)

@@ -311,7 +311,7 @@ def test_damaged_tuning_is_refused():
     chains = lockstep(normals(), "hmc", {}, warmup=20)
     chains.advance(5, np.inf, InterruptGuard())
     good = chains._tuner.fields()
-    chains._tuner.load(good, 5, True)
+    chains._tuner.load(good, 5, None)
     assert all(np.array_equal(good[name], v) for name, v in chains._tuner.fields().items())
     for name, value in [
         ("step_size", np.zeros((3, 1))),
@@ -321,7 +321,7 @@ def test_damaged_tuning_is_refused():
         ("dual.settled", np.zeros((2, 1), np.int64)),
     ]:
         with pytest.raises(ValueError, match="the bytes hold no chains that can continue"):
-            chains._tuner.load({**good, name: value}, 5, True)
+            chains._tuner.load({**good, name: value}, 5, None)
     assert all(np.array_equal(good[name], v) for name, v in chains._tuner.fields().items())
 
 

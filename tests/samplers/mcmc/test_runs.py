@@ -216,7 +216,7 @@ def test_a_state_that_does_not_fit():
         rb.Chains.load(nuts, draws.state)
     with pytest.raises(TypeError, match=r"expected a state of NUTS, got .*MicrocanonicalState"):
         rb.Chains.load(nuts, rb.Chains(rb.MCLMC(Line([1.0, 2.0, 0.3])), np.zeros(3)).save())
-    with pytest.raises(TypeError, match=r"must be a sampler such as HMC\(target\)"):
+    with pytest.raises(TypeError, match=r"must be one such as HMC\(target\), got the class NUTS"):
         rb.Chains(NUTS)
 
 

@@ -113,7 +113,7 @@ class EnergyTuning:
         self.step_size, self.length, self.adapts_mass = step_size, length, mass is not None
         self.layers = LayerScales(density) if mass in ("layers", "inputs") else None
         self.inputs = InputScales(density) if mass == "inputs" else None
-        # of warmup, where its windows end
+        # Where windows end; positions alone need longer ones than gradients.
         self.shares = OF_POSITIONS if self.layers is None else OF_GRADIENTS
 
     @property

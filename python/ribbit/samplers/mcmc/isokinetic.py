@@ -40,9 +40,9 @@ class Path(NamedTuple):
     velocity: Array
     grad: Array
     terms: Array  # (C, M) float64: of the log density at the position
-    # Both are empty before the first step. (C,) float64: what the kicks gained in all
+    # (C,) float64: energy that the kicks gained in all; empty before the first step
     energy: HostArray = np.zeros(0)
-    # (C, n) float64: energy error of each step, NaN where it was not finite
+    # (C, n) float64: energy error of each step, NaN if not finite; empty before the first step
     errors: HostArray = np.zeros(0)
 
 

@@ -13,7 +13,7 @@ from ribbit._arrays import checks
 from ribbit._arrays.namespace import to_host
 from ribbit.adapter import Stepwise
 from ribbit.chains import Start
-from ribbit.density import Density
+from ribbit.density import Density, restart
 from ribbit.interrupt import InterruptGuard
 from ribbit.progress import ProgressOption
 from ribbit.protocols import Array
@@ -359,7 +359,7 @@ class MCLMC(Stepwise):
         if (state.velocity is None) != self._adjusted:
             raise ValueError(
                 f"[{function}] expected a state of MCLMC with adjusted={self._adjusted}, got one "
-                "of the other form: init=draws.positions[:, -1] starts where it ended"
+                f"of the other form: {restart(function)}"
             )
         state = self._current(function, state, guard)
         tuning, count = self._moves.tuning, len(state.chains)

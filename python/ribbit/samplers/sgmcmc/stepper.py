@@ -19,7 +19,7 @@ from ribbit._arrays.namespace import errstate
 from ribbit._arrays.warning import warn
 from ribbit.adapter import Stepwise
 from ribbit.chains import Start, Thinning
-from ribbit.density import Density, total
+from ribbit.density import Density, restart, total
 from ribbit.errors import NonFiniteError
 from ribbit.interrupt import InterruptGuard
 from ribbit.protocols import Array
@@ -210,7 +210,7 @@ class Stepper:
                 raise ValueError(
                     f"[{function}] expected a state with one step size that pilot runs found, got "
                     f"{'none' if found is None else 'several'}: step_size='auto' resumes only its "
-                    "own runs (give the number, or start again with init=draws.positions[:, -1])"
+                    f"own runs. Give the number; or {restart(function)}"
                 )
         elif state.step_size is not None:
             state = dataclasses.replace(state, step_size=None)  # this sampler's own
