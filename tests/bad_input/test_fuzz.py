@@ -11,6 +11,7 @@ import warnings
 import pytest
 
 import ribbit as rb
+from tests.support.fuzz.native import CORE
 from tests.support.fuzz.runner import ACCEPTED, TOTAL, check, run
 from tests.support.fuzz.worker import CALLS, cases
 
@@ -35,6 +36,16 @@ def test_there_are_enough_cases():
     everything = cases(TOTAL)
     assert len(everything) == TOTAL
     assert len([c for c in everything if len(c[1]) == 1]) > 15_000
+
+
+# Calls of the native module without right arguments: a density without masks, an address.
+REFUSED = {"a density with masks", "a density without masks", "PointerDensity"}
+
+
+@pytest.mark.parametrize("name", sorted(CORE.keys() - REFUSED))
+def test_right_arguments_of_the_native_module_pass(name):
+    """The control of the test above."""
+    CORE[name].function(**CORE[name].right())
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -306,7 +306,10 @@ CORE: dict[str, Call] = {
             "rates": numbers(RATES),
             "prior": numbers(PRIOR),
             "kind": (KIND, INTEGERS),
-            "scale": (0.5, m.reals()),
+            "noise_scales": (
+                [0.5],
+                [*m.no(), ("none", []), ("nan", [np.nan]), ("two", [0.5, 0.5])],
+            ),
             "shape": (0.0, m.reals()),
             "x": exact(X),
             "y": exact(Y[:, None]),
@@ -322,14 +325,14 @@ CORE: dict[str, Call] = {
     ),
     "LogDensity of learned scales": Call(
         lambda prior, scales: _core.LogDensity(
-            *(TABLE, RATES, prior, KIND, 0.5, 0.0, X, Y[:, None], 1.0, 1.0, False, False, None),
+            *(TABLE, RATES, prior, KIND, [0.5], 0.0, X, Y[:, None], 1.0, 1.0, False, False, None),
             *(None, scales),
         ).value_and_grad(np.zeros((C, P + 1))),
         {"prior": numbers(PRIOR + np.eye(1, 6, 1)), "scales": numbers(SCALES)},
     ),
     "LogDensity of counts": Call(
         lambda y: _core.LogDensity(
-            TABLE, RATES, PRIOR, rb.Poisson()._table("core", (1,)).kind, 1.0, 0.0, X, y, 1.0, 1.0
+            TABLE, RATES, PRIOR, rb.Poisson()._table("core", (1,)).kind, [1.0], 0.0, X, y, 1.0, 1.0
         ),
         {"y": (np.ones((N, 1)), [("no columns", np.ones((N, 0))), *m.arrays((N, 1), exact=True)])},
     ),
@@ -366,8 +369,12 @@ CORE: dict[str, Call] = {
         },
     ),
     "Tuner.load": Call(
-        lambda fields, step: _core.Tuner("nuts", {}, RUN["facts"], 0, IDS, 20).load(fields, step),
-        {"fields": ({"step_size": np.ones((C, 1))}, NO_DICT), "step": (0, INTEGERS)},
+        lambda **given: _core.Tuner("nuts", {}, RUN["facts"], 0, IDS, 20).load(**given),
+        {
+            "fields": ({"step_size": np.ones((C, 1))}, NO_DICT),
+            "step": (0, INTEGERS),
+            "inverse_mass": numbers(np.ones(D)),
+        },
     ),
     "LogDensity.isokinetic": Call(
         DENSITY.isokinetic,
@@ -435,7 +442,7 @@ CORE: dict[str, Call] = {
     ),
     "predictive_moments": Call(
         lambda **given: _core.predictive_moments(
-            TABLE, RATES, SOURCE, scale=1.0, shape=1.0, x=X, **given
+            TABLE, RATES, SOURCE, scales=[1.0], shape=1.0, x=X, **given
         ),
         {"kind": (0, [*((str(k), k) for k in range(12)), *INTEGERS]), "samples": (C, INTEGERS)},
     ),
