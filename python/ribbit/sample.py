@@ -209,9 +209,9 @@ class Sampler(ABC):
             that the target integrates out (``marginalize=``) may be left out of P.
         resume : State or Draws, optional
             Continue from there, bit-identically to one longer run, after any warmup steps that are
-            left. New settings of the sampler are used. Step sizes and masses from warmup are kept,
-            and a step size needs its mass. `seed` and `warmup` are ignored, `chains` and `init`
-            are errors. Returns only the new draws.
+            left. The sampler's settings are used, but step sizes and masses from warmup are kept.
+            Another `inverse_mass_matrix` after warmup needs a `step_size`, too. `seed` and `warmup`
+            are ignored, `chains` and `init` are errors. Returns only the new draws.
         progress : bool or callable, optional
             None shows progress of long runs, True always, False never. A callable gets a dict at
             most five times a second and at the end; :doc:`/guide/long_runs` lists its keys.

@@ -223,7 +223,7 @@ class LockstepChains(PythonChains):
 def _check_same(
     function: str, before: npt.NDArray[np.float64], now: npt.NDArray[np.float64]
 ) -> None:
-    """Raise unless log densities (C,) of a state from another language are those of this target."""
+    """Raise if a state from another language has log densities (C,) that this target lacks."""
     # As in cpp/chains/hamiltonian_chains.cpp, which says why.
     other = np.abs(now - before) > 1e-4 * np.maximum(1.0, np.abs(before))
     if other.any():

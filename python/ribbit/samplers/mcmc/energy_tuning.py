@@ -143,7 +143,7 @@ class EnergyTuning:
         return begin + (last - begin) * min(1.0, step / (_ANNEALED * warmup))
 
     def adaptation(self, state: MicrocanonicalState) -> Adaptation | None:
-        """Return running sums of what is adapted, continuing those of the state."""
+        """Return the running sums of warmup; the sums of the state are continued."""
         if not self.adapts:
             return None
         shape, before = tuple(state.position.shape), state.adaptation

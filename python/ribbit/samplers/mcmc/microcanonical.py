@@ -85,7 +85,7 @@ class Unadjusted:
         }
 
     def adaptation(self, state: MicrocanonicalState) -> Adaptation | None:
-        """Return running sums of what is adapted, continuing those of the state."""
+        """Return the running sums of warmup; the sums of the state are continued."""
         return self.tuning.adaptation(state)
 
     def advance(
@@ -202,7 +202,7 @@ class Adjusted:
         return {"decoherence_length": np.full(count, length), "step_size": step_size}
 
     def adaptation(self, state: MicrocanonicalState) -> Adaptation | None:
-        """Return running sums of what is adapted, continuing those of the state."""
+        """Return the running sums of warmup; the sums of the state are continued."""
         found, before = self.tuning.adaptation(state), state.adaptation
         if found is None or self.tuning.step_size is not None:
             return found
